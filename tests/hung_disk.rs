@@ -205,7 +205,7 @@ async fn a_volume_that_hangs_at_the_start_costs_the_state_and_nothing_else() {
     receives(&mut client, "two").await;
     program.says("the state file is not loaded; serving without it", PATIENCE);
     assert_eq!(program.logged("the state file is not loaded; serving without it").len(), 1);
-    assert_eq!(get(&program.admin, "/ready").await.0, 200);
+    until("it is ready", async || get(&program.admin, "/ready").await.0 == 200).await;
     until("it is a problem", async || is_problem(&program).await).await;
 
     // State that is loaded late is only used for views that have not begun.
@@ -373,7 +373,7 @@ async fn all_that_is_leaned_on_hangs_at_once_and_clients_get_every_change() {
     let mut child = command.spawn().unwrap();
     let begun = Instant::now();
     until("it listens", async || tokio::net::TcpStream::connect(&admin).await.is_ok()).await;
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(9), "{:?}: what hangs is given up after 10 s", begun.elapsed());
 
     let mut client = Client::connect(address, Variant::Sotw).await;
     client.ask(CDS, &[], Some("web"));

@@ -78,7 +78,7 @@ fn the_program_and_each_command_that_is_shown_have_a_manual_page() {
 fn what_cannot_run_or_ask_ends_with_2_and_says_why() {
     for (arguments, expected) in [
         (
-            &["clients", "127.0.0.1:1", "--clients", "envoy-ads-sotw=3", "--duration", "1s"][..],
+            &["clients", "127.0.0.1:1", "--clients", "envoy-ads-sotw=3", "--duration", "5s"][..],
             "x Connection refused (127.0.0.1:1)",
         ),
         (&["clients", "127.0.0.1:70000"], "invalid address \"127.0.0.1:70000\": expected HOST:PORT"),
@@ -124,7 +124,7 @@ async fn a_server_that_serves_nothing_is_named_with_what_it_did_instead() {
         ),
     ] {
         let address = server(answer).await;
-        let (code, text) = beside(&["clients", &address, "--clients", "envoy-ads-delta=2", "--duration", "2s"]).await;
+        let (code, text) = beside(&["clients", &address, "--clients", "envoy-ads-delta=2", "--duration", "5s"]).await;
         assert!(code == Some(2) && text.contains(expected), "{code:?} {text}");
         assert!(text.contains("result:     NOT SERVED: no client received everything"), "{text}");
     }
@@ -137,7 +137,7 @@ async fn a_server_that_serves_nothing_is_named_with_what_it_did_instead() {
             open.push(socket);
         }
     });
-    let (code, text) = beside(&["clients", &address, "--clients", "envoy-ads-delta=3", "--duration", "2s"]).await;
+    let (code, text) = beside(&["clients", &address, "--clients", "envoy-ads-delta=3", "--duration", "5s"]).await;
     silent.abort();
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("3 x the server is connected, and sends no clusters (127.0.0.1:"), "{text}");
@@ -171,7 +171,7 @@ async fn of_a_server_that_is_gone_nothing_says_that_it_is_connected() {
         socket.write_all(SILENT).await.unwrap();
         while socket.read(&mut [0; 1024]).await.is_ok_and(|count| count > 0) {}
     });
-    let flapper = ["--clients", "flapper=1", "--period", "500ms", "--duration", "2s"];
+    let flapper = ["--clients", "flapper=1", "--period", "500ms", "--duration", "6s"];
     let (code, text) = beside(&[&["clients", &address][..], &flapper].concat()).await;
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("x Connection refused") && !text.contains("the server is connected"), "{text}");
@@ -192,7 +192,7 @@ async fn a_unix_socket_of_another_protocol_is_named() {
         }
     });
     let address = format!("unix:{}", path.display());
-    let (code, text) = beside(&["clients", &address, "--clients", "envoy-ads-delta=1", "--duration", "2s"]).await;
+    let (code, text) = beside(&["clients", &address, "--clients", "envoy-ads-delta=1", "--duration", "5s"]).await;
     assert!(code == Some(2) && text.contains("is this an admin address?"), "{code:?} {text}");
 }
 
@@ -246,10 +246,10 @@ async fn a_reader_that_closes_the_pipe_ends_no_run_whose_report_goes_to_a_file()
 async fn the_code_is_0_if_all_synced_and_1_if_fewer_than_required() {
     let origin = origin().await;
     let address = origin.address.to_string();
-    let (code, text) = beside(&["clients", &address, "--clients", "envoy-ads-sotw=2", "--duration", "3s"]).await;
+    let (code, text) = beside(&["clients", &address, "--clients", "envoy-ads-sotw=2", "--duration", "6s"]).await;
     assert!(code == Some(0) && text.contains("result:     passed") && text.contains("errors:     none"), "{text}");
     // gRPC clients of a listener that does not exist never sync.
-    let mixed = ["--clients", "envoy-ads-sotw=2", "--clients", "grpc=1", "--listeners", "absent", "--duration", "3s"];
+    let mixed = ["--clients", "envoy-ads-sotw=2", "--clients", "grpc=1", "--listeners", "absent", "--duration", "6s"];
     let (code, text) = beside(&[&["clients", &address][..], &mixed].concat()).await;
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("result:     FAILED: 2 of 3 clients that behave synced, 3 must"), "{text}");

@@ -24,7 +24,7 @@ async fn is_the_same_again(behaviour: Behaviour) {
         (origin.address.into(), None),
         client,
         behaviour.variant(None),
-        Duration::from_secs(4),
+        Duration::from_secs(8),
         Writer::create(&path).unwrap(),
     );
     let changes = async {
@@ -47,7 +47,7 @@ async fn is_the_same_again(behaviour: Behaviour) {
         connect_rate: None,
     };
     let fleet = Fleet::start(options, Some(Truth::new(origin.shared())), Arc::new(Unobserved)).unwrap();
-    let converged = fleet.settle(Duration::from_secs(10)).await;
+    let converged = fleet.settle(Duration::from_secs(60)).await;
     let counters = fleet.stop().await;
     let violations = counters.kept_violations();
     assert!(converged && violations.is_empty(), "{violations:?}");

@@ -163,9 +163,14 @@ mod tests {
         let mut all = JoinSet::new();
         for _ in 0..200 {
             let (handshakes, busy, most) = (handshakes.clone(), busy.clone(), most.clone());
+            let counters = counters.clone();
             all.spawn(async move {
                 let work = poll_fn(move |_| {
                     most.fetch_max(busy.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    let begun = Instant::now();
+                    while count(&counters, Limit::Handshakes) <= 100 && begun.elapsed() < LONG {
+                        std::thread::sleep(Duration::from_millis(1)); // the other threads begin all of them meanwhile
+                    }
                     std::thread::sleep(Duration::from_millis(8)); // 800 ms in all
                     busy.fetch_sub(1, Ordering::SeqCst);
                     Poll::Ready(())

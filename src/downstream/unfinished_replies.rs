@@ -330,7 +330,7 @@ mod tests {
         Arc::downgrade(&resource.body)
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn what_keeps_most_outdated_bytes_for_the_fewest_clients_is_given_up_and_freed() {
         let [large, small, wide] =
             [("large", 4), ("small", 1), ("wide", 6)].map(|(name, mib)| resource(name, mib * MIB));
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(fleet.given_up(), 1);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn what_the_view_still_has_costs_nothing() {
         let resources = [1, 2, 3].map(|number| resource(&format!("current-{number}"), 4 * MIB));
         let fleet = Fleet::new(MIB, &["outdated"]);
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(fleet.given_up(), 0);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_limit_that_a_reload_lowers_counts_for_replies_that_are_on_their_way() {
         let large = resource("large", 4 * MIB);
         let fleet = Fleet::new(5 * MIB, &["large"]);
@@ -367,7 +367,7 @@ mod tests {
         assert!(is_given_up(&stuck));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_pieces_keeps_its_reply_and_all_who_share_it() {
         let [fast, stuck] = ["fast", "stuck"].map(|name| resource(name, 4 * MIB));
         let fleet = Fleet::new(MIB, &["fast", "stuck"]);
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(clients.each_ref().map(|client| is_given_up(client)), [false, false, true]);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_body_that_several_replies_have_is_freed_with_the_last() {
         let [both, own] = ["both", "own"].map(|name| resource(name, 4 * MIB));
         let fleet = Fleet::new(MIB, &["both", "own"]);
@@ -389,7 +389,7 @@ mod tests {
         assert!(both.upgrade().is_none() && own.upgrade().is_none());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn what_is_compressed_of_an_outdated_reply_counts_too() {
         let text = (0..MIB / 2).flat_map(|number| format!("{:08x}", number * number % 99_991).into_bytes());
         let large = resource_of("large", text.collect());
@@ -413,7 +413,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn i8_of_a_compressed_reply_that_is_given_up_the_piece_in_flight_stays_and_no_more() {
         let text = (0..MIB / 2).flat_map(|number| format!("{:08x}", number * number % 99_991).into_bytes());
         let large = resource_of("large", text.collect());
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(memory.book().common, before);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn nothing_is_watched_when_no_reply_is_left() {
         let fleet = Fleet::new(MIB, &[]);
         let client = fleet.client(&[&resource("one", MIB)]);
@@ -451,7 +451,7 @@ mod tests {
         assert!(!lock(&fleet.replies.state).watched);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn of_many_replies_those_that_are_over_are_forgotten_and_the_others_stay_within_the_limit() {
         let fleet = Fleet::new(MIB, &["first", "later"]);
         let (first, later) = (resource("first", 4 * MIB), resource("later", 1));

@@ -125,7 +125,7 @@ impl AdsServer {
             variant: None,
             quirks: Default::default(),
             features: Default::default(),
-            connect_timeout: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(20),
             life: LifeTimes { interval: None, timeout: Duration::from_secs(5), method: LifeMethod::Call },
             keepalive: Keepalive { interval: None, timeout: Duration::from_secs(20) },
             backoff: Default::default(),

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::folder::Folder;
+#[cfg(target_os = "linux")]
+use crate::wait::PATIENCE;
 
 /// The running program. It ends when this is dropped.
 pub struct Program {
@@ -16,6 +18,9 @@ pub struct Program {
     pub admin: String,
     log: Arc<Mutex<Vec<String>>>,
     is_unread: Arc<AtomicBool>,
+    /// Whether the reader of the log has stopped.
+    #[cfg(target_os = "linux")]
+    is_stopped: Arc<AtomicBool>,
     /// The name of its configuration, and the folder. A file that other runs of the test write too would be theirs.
     config: (String, Folder),
 }
@@ -44,7 +49,7 @@ impl Program {
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let log = Arc::<Mutex<Vec<String>>>::default();
-        let is_unread = Arc::<AtomicBool>::default();
+        let (is_unread, is_stopped) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let (address, admin) = (String::new(), String::new());
         let mut program = Self {
             child,
@@ -52,14 +57,18 @@ impl Program {
             admin,
             log: log.clone(),
             is_unread: is_unread.clone(),
+            #[cfg(target_os = "linux")]
+            is_stopped: is_stopped.clone(),
             config: (name.to_owned(), folder),
         };
         let (sender, started) = mpsc::channel();
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 while is_unread.load(Ordering::Relaxed) {
+                    is_stopped.store(true, Ordering::Relaxed);
                     std::thread::sleep(Duration::from_millis(5));
                 }
+                is_stopped.store(false, Ordering::Relaxed);
                 log.lock().unwrap().push(line.clone());
                 if line.contains("weir started") {
                     let _ = sender.send(line); // the test waits only for the first
@@ -72,7 +81,7 @@ impl Program {
         program
     }
 
-    /// Stops reading the log. From then on its pipe fills up.
+    /// Stops reading the log, and fills its pipe.
     #[cfg(target_os = "linux")]
     pub fn leave_log_unread(&self) {
         use std::os::unix::fs::OpenOptionsExt;
@@ -80,10 +89,13 @@ impl Program {
         self.is_unread.store(true, Ordering::Relaxed);
         let path = format!("/proc/{}/fd/2", self.child.id());
         let mut pipe = std::fs::File::options().write(true).custom_flags(NONBLOCK).open(path).unwrap();
-        for _ in 0..5 {
-            while pipe.write(b".").is_ok() {}
-            std::thread::sleep(Duration::from_millis(10)); // the reader may still process a last part
+        let _ = pipe.write_all(b"\n"); // the reader stops after a line; if the pipe is full, there is one
+        let begun = Instant::now();
+        while !self.is_stopped.load(Ordering::Relaxed) {
+            assert!(begun.elapsed() < PATIENCE, "the log is still read");
+            std::thread::sleep(Duration::from_millis(1));
         }
+        while pipe.write(b".").is_ok() {}
     }
 
     pub fn read_log(&self) {

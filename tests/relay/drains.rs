@@ -111,6 +111,7 @@ async fn a_spread_that_is_too_short_for_the_budget_is_kept() {
     world.stop.send(()).unwrap();
     let ends = ends(clients).await;
     assert!(ends[19] >= Duration::from_secs(2) && ends[0] < ends[19] / 2, "evenly: {ends:?}");
+    assert!(ends[19] < Duration::from_secs(25), "not by the default of 30 s: {ends:?}");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio::task::JoinSet;
 
-use super::client::node;
+use super::client::{PATIENCE, node};
 use super::evidence::servers;
 use super::plane::END_OF_SET;
 use super::*;
@@ -36,7 +36,7 @@ async fn moved_as(address: SocketAddr, cluster: &str) -> Client {
 /// Waits until the relay has half-closed its stream, and then ends the stream as servers do.
 async fn half_closed(mut stream: Stream) {
     let end = async { while stream.requests.recv().await.is_some() {} };
-    tokio::time::timeout(Duration::from_secs(5), end).await.expect("the relay ends the stream before it opens another");
+    tokio::time::timeout(PATIENCE, end).await.expect("the relay ends the stream before it opens another");
 }
 
 /// Returns how long after its request a client from another relay has everything, through this many relays.
@@ -102,7 +102,7 @@ async fn xlat_12_a_thousand_views_ask_for_the_end_of_their_sets_few_at_a_time() 
     for client in &mut clients {
         assert_eq!(client.sent().await.set.len(), 2);
     }
-    let openings = tokio::time::timeout(Duration::from_secs(5), server).await.expect("each asks twice").unwrap();
+    let openings = tokio::time::timeout(PATIENCE, server).await.expect("each asks twice").unwrap();
     assert_eq!(openings.iter().flatten().count(), VIEWS, "each asks once for the end");
     assert!(most.load(Relaxed) <= AT_A_TIME, "{most:?} at a time");
 }

@@ -16,10 +16,9 @@ pub(super) fn servers(addresses: &[SocketAddr], each: &str) -> String {
     format!("{{servers: [{}]}}", servers.join(", "))
 }
 
-/// Makes every timer that a slow server could run into shorter than the time in which it sends its thirty resources.
+/// Makes the time after which a set counts as settled shorter than the one in which a slow server sends its thirty resources.
 fn hurry(options: &mut ProtocolOptions) {
     options.upstream.settle_stated = Duration::from_millis(300);
-    options.upstream.second_silence = Duration::from_secs(3);
 }
 
 async fn hasty_relay(addresses: &[SocketAddr]) -> Relay {

@@ -103,7 +103,7 @@ async fn fb_20_up_33_views_that_wait_for_a_server_come_back_once_one_of_them_has
     newcomer.until("the set", |record| record.holds.len() == 1).await;
     let found = Instant::now();
     server.sees("all views are back", |seen| seen.open == VIEWS.len() + 1).await;
-    assert!(found.elapsed() < Duration::from_secs(5), "{:?}", found.elapsed());
+    assert!(found.elapsed() < Duration::from_secs(30), "{:?}", found.elapsed()); // the pause is 100 s
     clients.iter().for_each(Holder::has_lost_nothing);
 }
 

@@ -60,6 +60,7 @@ async fn up_25_a_client_that_comes_back_with_the_set_without_the_bad_entry_gets_
     client.until("the nine", has_the_nine).await;
     let version = client.record().version;
     drop(client);
+    driver::clients(&relay, "it has left", |report| report.as_array().is_some_and(Vec::is_empty)).await;
 
     let held = NAMES.map(str::to_owned);
     let back = Holder::with(relay.address, Variant::Sotw, ALL_CLUSTERS, &held, &version).await;

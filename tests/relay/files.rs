@@ -384,6 +384,7 @@ async fn a_hundred_thousand_resources_are_loaded_while_others_are_served() {
         }
     };
     tokio::pin!(sent);
+    let began = tokio::time::Instant::now();
     loop {
         let start = tokio::time::Instant::now();
         tokio::select! {
@@ -395,8 +396,10 @@ async fn a_hundred_thousand_resources_are_loaded_while_others_are_served() {
     }
     waits.sort_unstable_by(|one, other| other.cmp(one));
     waits.truncate(2);
-    println!("others waited {waits:?} at most");
-    let late = waits.iter().filter(|wait| **wait >= Duration::from_secs(1)).count();
-    assert!(late <= 1, "the machine may have paused once: {waits:?}");
-    assert!(waits.iter().all(|wait| *wait < Duration::from_secs(3)), "others waited {waits:?}");
+    let whole = began.elapsed();
+    println!("others waited {waits:?} at most, of {whole:?}");
+    let late = waits.iter().filter(|wait| **wait >= Duration::from_secs(1).max(whole / 8)).count();
+    assert!(late <= 1, "the machine may have paused once: {waits:?} of {whole:?}");
+    let longest = Duration::from_secs(3).max(whole / 2);
+    assert!(waits.iter().all(|wait| *wait < longest), "others waited {waits:?} of {whole:?}");
 }

@@ -107,7 +107,7 @@ async fn any_server_of_any_list_makes_a_relay_ready_and_one_that_is_never_asked_
 #[tokio::test]
 async fn a_relay_is_ready_after_a_time_if_that_is_configured() {
     let nowhere = any_address().await;
-    let relay = start_with(&[nowhere], "ready_after: 3s\n").await;
+    let relay = start_with(&[nowhere], "ready_after: 10s\n").await;
     is_not_ready(&relay, "no answer from a server yet").await;
     is_ready(&relay).await;
 }

@@ -154,7 +154,7 @@ async fn nodes_that_are_sent_the_same_share_and_the_field_that_is_not_the_same_i
 async fn what_is_not_complete_is_named_and_is_no_difference() {
     let mut plane = Plane::start(&BOTH).await;
     let (folder, uri) = (world(["gw", "gw"]), format!("http://{}", plane.address));
-    let asked = compare(&folder, &uri, &["--timeout", "3s"]);
+    let asked = compare(&folder, &uri, &["--timeout", "10s"]);
     for _ in 0..2 {
         let without_routes = |id: &str| {
             let mut all = content("gw", "hush");
@@ -165,7 +165,7 @@ async fn what_is_not_complete_is_named_and_is_no_difference() {
     }
     let (code, out, error) = asked.await.unwrap();
     assert!(code == 2 && out.is_empty(), "{out}{error}");
-    assert_eq!(error, "error: gw-2: no response within 3s for RDS r\n");
+    assert_eq!(error, "error: gw-2: no response within 10s for RDS r\n");
 
     let asked = compare(&folder, &uri, &[]);
     let streams = [plane.stream().await, plane.stream().await];

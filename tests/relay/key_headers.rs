@@ -326,12 +326,14 @@ async fn a_view_comes_back_from_disk_for_those_alone_that_show_its_header_if_the
             assert_eq!(own.names().await.unwrap(), ["a"], "without its server");
         }
         let mut plane = Plane::start_at(address, &BOTH).await;
+        let mut streams = Vec::new(); // dropping a stream would end it, and the relay would open it again
         for _ in 0..2 {
             let stream = plane.stream().await;
             let is_own = stream.headers["x-consul-token"] == "own-token";
             let (caller, name) = if is_own { (&mut own, "new") } else { (&mut other, "b") };
             say(&stream, "2", &[(name, "1")], &[], &[]);
             assert_eq!(caller.names().await.unwrap(), [name], "{more}");
+            streams.push(stream);
         }
         relay.stop().await;
     }

@@ -11,7 +11,7 @@ use weir_core::xds::{KeyField, KeyRule, SharingKey};
 use super::after_outage::waits;
 use super::client::PATIENCE;
 use super::holder::{Holder, Record};
-use super::members::{Server, client, given, named, relay, upstreams, views, views_have};
+use super::members::{Server, client, given, named, relay, some_is_taken_away, upstreams, views, views_have};
 use super::plane::END_OF_SET;
 use super::refused_types::{MADE_UP, ROUTES, UNKNOWN};
 use super::warm_start::{Stoppable, is_saved, state_in};
@@ -125,39 +125,44 @@ async fn what_is_taken_away_from_the_last_client_of_a_view_from_disk_waits_for_t
 /// Clients leave while the relay drains, many at once so that most views wait for their turn, and the server takes away what it had for them.
 #[tokio::test]
 async fn what_is_taken_away_from_a_client_that_leaves_in_a_drain_takes_nothing_from_those_that_are_left() {
-    const CLUSTERS: [&str; 12] = ["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8", "w9", "w10", "w11"];
     for up in BOTH {
-        let server = Server::start().await;
-        let rest = format!("{}drain: {{spread: 1h, bytes_per_second: 1}}\n", views());
-        let (stop, stopped) = oneshot::channel::<()>();
-        let app = bind_with_brakes(config(server.address, &protocol(up), &rest)).await.unwrap();
-        let relay = run(app, async move { drop(stopped.await) });
-        let (mut leaving, mut staying) = (Vec::new(), Vec::new());
-        for cluster in CLUSTERS {
-            leaving.push(client(&relay, Variant::Delta, &format!("a-{cluster}"), cluster).await);
-            staying.push(client(&relay, Variant::Delta, &format!("b-{cluster}"), cluster).await);
-        }
-        stop.send(()).unwrap();
-        until("it drains", async || probe(relay.admin, "/ready").await.0 == 503).await;
-        leaving.clear();
-        views_have(&relay, 1).await;
-        assert!(server.take_away("a-") > 0, "no stream shows a client that has left");
-        for cluster in CLUSTERS {
-            server.has_seen(&format!("b-{cluster}")).await;
-        }
-        assert_eq!(server.say("b-", "3", &["c0", "c1", "c2"], &[]), CLUSTERS.len());
-        for of in &staying {
-            of.until("what is new", |record| record.holds.contains("c2")).await;
-            of.has_lost_nothing();
-        }
-        if up == Variant::Delta {
-            // If `c1` was taken away, the relay does not state it, so that the server sends it again. In SotW it states nothing then.
-            let openings = server.openings.lock().unwrap();
-            let next = openings.iter().filter(|of| of.node.id.starts_with("b-"));
-            let unstated: Vec<_> = next.filter(|of| of.stated.get("c0") != given(up).get("c0")).collect();
-            assert!(unstated.is_empty(), "{} of them", unstated.len());
-        }
+        some_is_taken_away(async || taken_away_in_a_drain(up).await).await;
     }
+}
+
+async fn taken_away_in_a_drain(up: Variant) -> usize {
+    const CLUSTERS: [&str; 12] = ["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8", "w9", "w10", "w11"];
+    let server = Server::start().await;
+    let rest = format!("{}drain: {{spread: 1h, bytes_per_second: 1}}\n", views());
+    let (stop, stopped) = oneshot::channel::<()>();
+    let app = bind_with_brakes(config(server.address, &protocol(up), &rest)).await.unwrap();
+    let relay = run(app, async move { drop(stopped.await) });
+    let (mut leaving, mut staying) = (Vec::new(), Vec::new());
+    for cluster in CLUSTERS {
+        leaving.push(client(&relay, Variant::Delta, &format!("a-{cluster}"), cluster).await);
+        staying.push(client(&relay, Variant::Delta, &format!("b-{cluster}"), cluster).await);
+    }
+    stop.send(()).unwrap();
+    until("it drains", async || probe(relay.admin, "/ready").await.0 == 503).await;
+    leaving.clear();
+    views_have(&relay, 1).await;
+    let shown = server.take_away("a-");
+    for cluster in CLUSTERS {
+        server.has_seen(&format!("b-{cluster}")).await;
+    }
+    assert_eq!(server.say("b-", "3", &["c0", "c1", "c2"], &[]), CLUSTERS.len());
+    for of in &staying {
+        of.until("what is new", |record| record.holds.contains("c2")).await;
+        of.has_lost_nothing();
+    }
+    if up == Variant::Delta {
+        // If `c1` was taken away, the relay does not state it, so that the server sends it again. In SotW it states nothing then.
+        let openings = server.openings.lock().unwrap();
+        let next = openings.iter().filter(|of| of.node.id.starts_with("b-"));
+        let unstated: Vec<_> = next.filter(|of| of.stated.get("c0") != given(up).get("c0")).collect();
+        assert!(unstated.is_empty(), "{} of them", unstated.len());
+    }
+    shown
 }
 
 /// The clients leave one after another, and each of them may be the one that the server was shown.

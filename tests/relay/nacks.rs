@@ -49,6 +49,15 @@ async fn nacking(relay: &Relay, streams: usize) {
     has_metric(relay, &format!("weir_client_streams_nacking{{type=\"{CLUSTER}\"}} {streams}")).await;
 }
 
+/// Waits until the relay has asked for so many names: it does not keep what it has not asked for.
+async fn has_asked_for(stream: &mut Stream, names: usize) {
+    let mut asked = 0;
+    while asked < names {
+        let Request::Delta(request) = stream.request().await else { panic!("delta") };
+        asked += request.resource_names_subscribe.len();
+    }
+}
+
 /// Sends changes to all clients, and returns what each client received.
 async fn push(stream: &Stream, version: &str, news: &[(&str, &str)], clients: &mut [Client]) -> Vec<Told> {
     say(stream, version, &[], news, &[]);
@@ -230,7 +239,8 @@ async fn a_name_is_suspected_only_by_clients_that_want_it_and_ends_with_the_subs
         client.ask_as(&envoy(0, "1"), CDS, &["a", "b"]);
         let mut other = Client::connect(relay.address, variant).await;
         other.ask_as(&envoy(1, "1"), CDS, &["c"]);
-        let stream = plane.stream().await;
+        let mut stream = plane.stream().await;
+        has_asked_for(&mut stream, 3).await;
         say(&stream, "1", &[], &[("a", "1"), ("b", "1"), ("c", "1")], &[]);
         let (sent, of_other) = (client.sent().await, other.sent().await);
         assert_eq!(sent.set, ["a", "b"]);
@@ -320,12 +330,7 @@ async fn lists_of_names_have_versions_of_their_own_of_which_a_bounded_number_is_
         clients.push(client);
     }
     let mut stream = plane.stream().await;
-    let mut asked = 0;
-    while asked < names.len() {
-        // The relay does not keep what it has not asked for.
-        let Request::Delta(request) = stream.request().await else { panic!("delta") };
-        asked += request.resource_names_subscribe.len();
-    }
+    has_asked_for(&mut stream, names.len()).await;
     let news: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
     let received = push(&stream, "1", &news, &mut clients).await;
     for ((name, client), sent) in names.iter().zip(&clients).zip(&received) {

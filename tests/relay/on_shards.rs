@@ -184,7 +184,7 @@ async fn clients_of_thousands_of_names_are_sent_each_of_them_and_what_changes() 
 #[tokio::test]
 async fn a_drain_by_waves_ends_streams_on_all_shards_also_those_that_are_never_read() {
     for shards in [1, 2] {
-        let rest = format!("{VIEWS}drain: {{grace: 1s, spread: 500ms}}\n");
+        let rest = format!("{VIEWS}drain: {{grace: 4s, spread: 500ms}}\n");
         let world = World::with(shards, &rest, &"x".repeat(1 << 20)).await;
         let mut clients = Vec::new();
         for variant in BOTH.into_iter().cycle().take(6) {
@@ -312,7 +312,7 @@ async fn other_files_for_tls_end_the_clients_on_all_shards_whose_authority_is_no
 #[tokio::test]
 async fn connections_that_reach_their_age_leave_their_shards_and_their_clients_come_back() {
     for shards in [1, 2] {
-        let rest = format!("{VIEWS}clients: {{max_connection_age: 2s}}\ndrain: {{grace: 1h}}\n");
+        let rest = format!("{VIEWS}clients: {{max_connection_age: 5s}}\ndrain: {{grace: 1h}}\n");
         let mut world = World::with(shards, &rest, "1").await;
         let mut streams = Vec::new();
         for _ in 0..4 {

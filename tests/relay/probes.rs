@@ -183,17 +183,20 @@ fn i10_scrapes_that_wait_keep_no_probe_from_its_answer() {
 
 #[test]
 fn i10_healthz_fails_while_no_worker_thread_gets_on_and_not_while_one_of_them_does_not() {
-    let relay = Relay::start("watchdog: 1s\nshards: 0\n");
+    let relay = Relay::start("watchdog: 4s\nshards: 0\n");
     relay.probe_until("/ready", |status, _| status == 200);
     let first = relay.block_worker();
     let stalls =
         |page: &str| page.lines().any(|line| line.starts_with("weir_worker_stalls_total") && line.ends_with(" 1"));
     relay.probe_until("/metrics", |_, page| stalls(page)); // it stalls for 5 s first
-    relay.probe_until("/healthz", |status, _| status == 200);
+    assert_eq!(ask(relay.probes, "/healthz"), Some((200, "ok\n".into())));
 
     let second = relay.block_worker();
     let reason = relay.probe_until("/healthz", |status, _| status == 503);
-    assert!(reason.starts_with("the worker threads have not answered for "), "{reason}");
+    let lasted =
+        reason.strip_prefix("the worker threads have not answered for ").and_then(|rest| rest.split(' ').next());
+    let lasted = lasted.and_then(|seconds| seconds.parse::<u64>().ok());
+    assert!(lasted.is_some_and(|seconds| seconds < 20), "by the configured time, not by the default of 30 s: {reason}");
     assert_eq!(ask(relay.probes, "/ready"), Some((200, "ready\n".into())), "the thread of probes does not wait");
     drop((first, second));
     relay.probe_until("/healthz", |status, _| status == 200);

@@ -334,20 +334,26 @@ async fn changes_come_at_once_while_clients_make_up_types_that_the_server_refuse
     let mut honest = Client::connect(relay.address, Variant::Delta).await;
     honest.ask(CDS, &[], Some("web"));
     has(&mut honest, &mut 0).await;
+    let quiet = Refusing::start(&[MADE_UP], UNKNOWN).await;
+    let quiet_relay = super::relay(quiet.address, "").await;
+    let mut undisturbed = Client::connect(quiet_relay.address, Variant::Delta).await;
+    undisturbed.ask(CDS, &[], Some("web"));
+    has(&mut undisturbed, &mut 0).await;
     let (mut curious, mut late) = (Vec::new(), Vec::new());
-    let mut change = async |version: &str| {
+    let change = async |of: &Refusing, client: &mut Client, version: &str| {
         let begun = std::time::Instant::now();
-        plane.change(version);
-        has(&mut honest, &mut 0).await;
+        of.change(version);
+        has(client, &mut 0).await;
         begun.elapsed()
     };
     for version in 2..10 {
-        let before = change(&format!("before {version}")).await;
+        let version = version.to_string();
+        let without = change(&quiet, &mut undisturbed, &version).await;
         let client = Client::connect(relay.address, Variant::Delta).await;
         client.ask(MADE_UP, &["x"], Some("web"));
         curious.push(client);
-        let beside = change(&version.to_string()).await;
-        late.extend((beside >= 2 * before + Duration::from_millis(500)).then_some((before, beside)));
+        let beside = change(&plane, &mut honest, &version).await;
+        late.extend((beside >= 2 * without + Duration::from_millis(500)).then_some((without, beside)));
     }
     assert!(late.len() <= 2, "a busy machine is late now and then; each client would be: {late:?}");
     let streams = plane.with(CDS);

@@ -238,7 +238,7 @@ impl Views {
     fn were_served_within(&self, limit: Duration) {
         let longest = std::mem::take(&mut *self.longest.lock().unwrap());
         let mut beside = self.beside.lock().unwrap();
-        let of_machine = beside.longest();
+        let of_machine = beside.longest().min(Duration::from_secs(2)); // what takes longer is the program's
         beside.longest = Duration::ZERO;
         drop(beside);
         assert!(

@@ -532,7 +532,7 @@ async fn a_client_that_goes_away_in_the_middle_leaves_nothing_behind() {
     let mut cold = Poller::connect(relay.address).await;
     let polls = [
         tokio::spawn(async move { poller.poll(CLUSTERS, "web", held).await }),
-        tokio::spawn(async move { cold.poll(CLUSTERS, "db", json!({})).await }),
+        tokio::spawn(async move { cold.polled(CLUSTERS, "db", json!({})).await }),
     ];
     open_polls(relay.admin, 2).await;
     polls.iter().for_each(|poll| poll.abort());

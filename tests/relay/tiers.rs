@@ -87,7 +87,7 @@ async fn xlat_12_what_the_lower_relay_knows_to_be_all_is_all_for_clients_of_the_
 
 #[tokio::test]
 async fn ord_1_through_two_tiers_what_is_removed_under_a_route_goes_after_the_sum_of_their_bounds_and_no_later() {
-    const HOLD: Duration = Duration::from_secs(2); // longer than a pause of the machine
+    const HOLD: Duration = Duration::from_secs(4); // longer than a pause of the machine
     let mut plane = Plane::start(&[Variant::Delta]).await;
     let held = |options: &mut ProtocolOptions| options.hold_referenced(HOLD);
     let lower = relay_with_options(&servers(&[plane.address], ""), "", held).await;

@@ -375,7 +375,7 @@ async fn weir_get_shows_certificate_and_token_and_says_what_is_wrong() {
     let line = format!("get eds none --ca {ca} --cert {certificate} --key {key} --token-file {token_file}");
     let other = Weir::start_at(&server, &format!("{line} --timeout 60s --server-name other")).end().await;
     assert!(other.0 == 2 && other.2.contains("and not for other"), "{}", other.2);
-    let get = Weir::start_at(&server, &format!("{line} --timeout 5s"));
+    let get = Weir::start_at(&server, &format!("{line} --timeout 10s"));
     assert!(stream(&mut plane).await.headers["authorization"].to_str().unwrap().starts_with("Bearer "));
     assert_eq!(get.end().await.0, 2); // the test's server sends no response
 }

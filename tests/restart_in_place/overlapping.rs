@@ -87,7 +87,7 @@ const RESTARTS: usize = 20;
 const CLIENTS: usize = 25;
 const SILENT: usize = 5;
 /// How long a relay that drains waits for the first request of a connection (`downstream/connections/ending.rs`).
-const JUST_ACCEPTED: Duration = Duration::from_secs(1);
+pub(super) const JUST_ACCEPTED: Duration = Duration::from_secs(1);
 
 #[test]
 fn a_thousand_clients_that_come_while_relays_overlap_are_each_served_by_one_of_the_two() {

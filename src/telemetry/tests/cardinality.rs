@@ -123,9 +123,16 @@ async fn five_thousand_random_nodes_in_five_hundred_views_make_a_bounded_number_
         counters.deliveries.sent(counters.deliveries.place(&kind), 100, lag);
         handles.push(handle);
     }
-    let (view_count, metrics) = questions::metrics(&views).await;
+    // Views have a second for their answers, and on a busy machine much to do before.
+    let begun = std::time::Instant::now();
+    let (view_count, metrics) = loop {
+        let (view_count, metrics) = questions::metrics(&views).await;
+        if metrics.iter().map(|view| view.sessions).sum::<usize>() as u64 == NODES {
+            break (view_count, metrics);
+        }
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "some are left out");
+    };
     assert_eq!((view_count as u64, metrics.len()), (VIEWS, IN_METRICS + 1));
-    assert_eq!(metrics.iter().map(|view| view.sessions).sum::<usize>() as u64, NODES, "none is left out");
     let probe = RuntimeProbe::start();
     let text = text(&MetricsSnapshot {
         view_count,

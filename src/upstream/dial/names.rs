@@ -329,9 +329,18 @@ mod tests {
             assert_eq!(one.await.unwrap(), Ok(vec![at(1)]));
         }
         assert_eq!((names.get().await, server.asked()), (Ok(vec![at(1)]), 1));
-        names.age();
-        server.set(Ok(vec![at(2)]));
-        assert_eq!((names.get().await, server.asked()), (Ok(vec![at(2)]), 2));
+        // Who asks waits for the answer, for a second. If it takes longer on a busy machine, another look-up is made.
+        for number in 2_u8.. {
+            assert!(number < 6, "who asks does not wait for the look-up");
+            names.age();
+            server.set(Ok(vec![at(number)]));
+            let waited = names.get().await;
+            until(|| names.lookup_is_over()).await;
+            assert_eq!((names.get().await, server.asked()), (Ok(vec![at(number)]), usize::from(number)));
+            if waited == Ok(vec![at(number)]) {
+                break;
+            }
+        }
     }
 
     #[tokio::test]
@@ -348,14 +357,15 @@ mod tests {
             server.set(answer);
             let found = names.addresses("name", 1, LONG).await.unwrap();
             assert_eq!(found, Found { addresses: vec![at(1)], is_old: true });
+            until(|| names.lookup_is_over()).await;
         }
         names.age();
-        let asked = server.asked();
         for _ in 0..2 {
             assert_eq!(names.get().await, Ok(vec![at(1)]), "the name server hangs");
+            assert!(names.lock().values().all(|known| known.threads == 1), "one at a time");
         }
-        assert_eq!(server.asked(), asked + 1, "one at a time");
         server.set(Ok(vec![at(3)]));
+        until(|| names.lookup_is_over()).await;
         assert_eq!(names.get().await, Ok(vec![at(3)]), "the answer comes after all");
     }
 
@@ -379,9 +389,12 @@ mod tests {
     }
 
     async fn until(holds: impl Fn() -> bool) {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let looks = async {
+            while !holds() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(3 * LONG, looks).await.expect("it never holds");
     }
 
     #[tokio::test]
@@ -398,9 +411,10 @@ mod tests {
         let (names, server) = names();
         server.set(Ok(vec![at(1)]));
         assert_eq!(names.get().await, Ok(vec![at(1)]));
+        let answered = Instant::now() + LONG; // no delay of this test is longer
+        names.lock().values_mut().for_each(|known| known.answered = Some(answered));
         names.doubt("name", 1);
-        let wait = names.lock().values().next().unwrap().due.unwrap() - Instant::now();
-        assert!(wait <= LEAST_INTERVAL, "{wait:?}");
+        assert_eq!(names.lock().values().next().unwrap().due, Some(answered + LEAST_INTERVAL));
         assert_eq!((names.get().await, server.asked()), (Ok(vec![at(1)]), 1), "within a second");
     }
 
@@ -430,9 +444,8 @@ mod tests {
         }
         assert!(count >= 5, "{count} answers");
         assert!(!names.has_left("name", 1, at(2), DRAIN) && !names.has_left("other", 1, at(1), DRAIN));
-        let asked = server.asked();
         names.refresh("name", 1);
-        assert_eq!(server.asked(), asked, "the last answer is new");
+        assert!(names.lookup_is_over(), "the last answer is new");
     }
 
     /// What becomes of each look-up, the last one first.

@@ -22,8 +22,8 @@ mod stamps;
 mod streams;
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
-/// Longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than anything takes, and shorter than the time after which files are looked at although no change was reported.
+const PATIENCE: Duration = LOOKS.saturating_sub(Duration::from_secs(2));
 
 /// A folder that is deleted when the test ends.
 struct Folder(PathBuf);
@@ -119,6 +119,11 @@ fn until(loader: &mut Loader, wanted: &str) {
         assert!(start.elapsed() < PATIENCE, "{wanted} is not seen but {seen}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Whether a file that was written after this time may count as complete by now. Its stamp may be a little earlier.
+fn may_have_settled(before: Instant) -> bool {
+    before.elapsed() > YOUNG / 2
 }
 
 fn reasons(loader: &mut Loader) -> String {

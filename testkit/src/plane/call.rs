@@ -113,9 +113,9 @@ pub(super) async fn reply(call: Call<Incoming>, origin: Origin, desk: Arc<Desk>)
 
 /// Answers a call that is not served.
 async fn answer(call: Call<Incoming>, origin: Origin, desk: &Desk) -> Reply<Body> {
+    let answers = *desk.answers.lock().unwrap(); // before the test can see the call, and change them
     desk.unserved.lock().unwrap().push((call.uri().path().to_owned(), origin.number));
     let grpc = Reply::builder().header("content-type", "application/grpc");
-    let answers = *desk.answers.lock().unwrap();
     let reply = match answers {
         Answers::Status(status) | Answers::Refused(status, _) => grpc.header("grpc-status", status),
         Answers::NoRoute(status, _) => grpc.header("server", "gateway").header("grpc-status", status),

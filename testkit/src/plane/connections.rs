@@ -55,15 +55,16 @@ async fn serve(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, origin:
     builder.max_concurrent_streams(desk.habits.max_streams);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
     let control = &desk.control;
+    let mut breaks = pin!(control.breaks.notified());
     tokio::select! {
         _ = connection.as_mut() => return,
-        () = control.breaks.notified() => return,
+        () = breaks.as_mut() => return,
         () = control.leaves.notified() => connection.as_mut().graceful_shutdown(),
     }
     control.left.add_permits(1);
     tokio::select! {
         _ = connection => {}
-        () = control.breaks.notified() => {}
+        () = breaks => {}
     }
 }
 

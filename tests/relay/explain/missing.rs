@@ -107,7 +107,7 @@ async fn what_a_server_has_removed_is_said_to_be() {
 async fn what_has_outlived_its_ttl_is_said_to_have() {
     let (relay, _plane, stream, mut client, sent) = two_clusters("").await;
     client.ack(CDS, &[], &sent);
-    let ttl = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+    let ttl = Some(prost_types::Duration { seconds: 5, nanos: 0 });
     let short = Resource {
         name: "short".into(),
         version: "1".into(),

@@ -7,7 +7,7 @@ use weir_testkit::folder::Folder;
 #[tokio::test]
 async fn a_name_that_was_requested_is_waited_for_until_its_server_speaks_or_is_silent() {
     let mut plane = Plane::start(&[Variant::Delta]).await;
-    let timer = |options: &mut ProtocolOptions| options.upstream.resource_timer = Duration::from_secs(2);
+    let timer = |options: &mut ProtocolOptions| options.upstream.resource_timer = Duration::from_secs(5);
     let relay = relay_with_options(&servers(&[plane.address], ", variant: delta"), "", timer).await;
     let client = Client::connect(relay.address, Variant::Delta).await;
     client.ask(CDS, &["here", "gone", "silent"], Some("web"));

@@ -187,9 +187,9 @@ async fn up_36_what_has_come_behind_a_report_that_waits_for_room_is_reported_bef
 
 #[tokio::test]
 async fn up_36_the_health_service_is_called_where_that_is_wished_and_any_status_of_it_is_an_answer() {
-    for status in [0, 5, 12] {
+    join_all([0, 5, 12].map(async |status| {
         let mut server = Plane::answering(Answers::Status(status)).await;
-        let connector = connector(server.address, "liveness: {method: health, interval: 0s, timeout: 2s}");
+        let connector = connector(server.address, "liveness: {method: health, interval: 0s, timeout: 10s}");
         let (mut view, _stream) = View::up(&connector, &mut server).await;
         view.life.notify_one();
         view.is_alive().await;
@@ -198,7 +198,8 @@ async fn up_36_the_health_service_is_called_where_that_is_wished_and_any_status_
         view.life.notify_one();
         let (reason, _) = view.ended().await;
         assert!(reason.contains("no answer to two calls: the server is unavailable"), "{reason}");
-    }
+    }))
+    .await;
 }
 
 #[tokio::test]
@@ -347,7 +348,7 @@ async fn fb_32_a_server_that_hangs_at_accept_has_five_seconds_for_its_first_word
         let (reason, answered) = view.ended().await;
         assert!(reason.contains(words) && !answered, "{reason}");
         let elapsed = start.elapsed().as_secs();
-        assert!((5..10).contains(&elapsed), "{elapsed}");
+        assert!((5..20).contains(&elapsed), "{elapsed}");
     }
 }
 

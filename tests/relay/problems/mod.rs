@@ -13,7 +13,7 @@ use super::*;
 /// How soon a problem has to be listed, and how soon removed. The machine may be busy with other tests.
 const SOON: Duration = Duration::from_secs(2);
 const GONE: Duration = Duration::from_secs(5);
-const SLACK: Duration = Duration::from_secs(10);
+const SLACK: Duration = Duration::from_secs(6);
 
 async fn page(admin: SocketAddr) -> Value {
     serde_json::from_str(&get(admin, "/problems").await).unwrap()

@@ -25,14 +25,24 @@ async fn a_view_that_does_not_answer_in_time_is_counted_beside_those_that_have_a
     asking.handle_request(wants(CLUSTER, "a")).await;
     let kind = views.types().resolve(CLUSTER);
     let query = ExplainQuery { sessions: vec![asking.client().id.0], kind, name: Name::from("a") };
-    let explained =
-        async || -> Value { serde_json::to_value(questions::explain(&views, &query).await).unwrap()[0].take() };
+    // On a busy machine, views that do not hang may not answer in time either.
+    let explained = async |left_out: usize| -> Value {
+        let begun = Instant::now();
+        loop {
+            let mut pages = serde_json::to_value(questions::explain(&views, &query).await).unwrap();
+            let page = pages.get_mut(0).map(Value::take).unwrap_or_default();
+            if page["other_views"]["left_out"] == json!(left_out) {
+                return page;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{page:#}");
+        }
+    };
     let reason = |page: &Value| {
         let reasons = page["reasons"].as_array().unwrap();
         reasons.iter().find(|reason| reason["code"] == "views_left_out").map(|reason| reason["text"].clone())
     };
 
-    let page = explained().await;
+    let page = explained(0).await;
     assert_eq!(page["other_views"], json!({"views": [], "count": 0, "left_out": 0}), "{page:#}");
     assert_eq!(reason(&page), None);
     let mut hung = None;
@@ -42,12 +52,11 @@ async fn a_view_that_does_not_answer_in_time_is_counted_beside_those_that_have_a
         }
     }
     assert!(hung.is_some(), "it is one of the views");
-    let page = explained().await;
+    let page = explained(1).await;
     assert_eq!(page["other_views"], json!({"views": [], "count": 0, "left_out": 1}), "{page:#}");
     assert_eq!(reason(&page), Some(json!("1 view did not answer in time")));
     drop(hung);
-    let page = explained().await;
-    assert_eq!(page["other_views"]["left_out"], json!(0), "it answers again: {page:#}");
+    explained(0).await; // it answers again
 }
 
 /// A delta response with these clusters.

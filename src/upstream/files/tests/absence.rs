@@ -79,10 +79,12 @@ fn fs_3_a_file_that_is_made_again_is_no_more_whole_than_one_that_is_written_in_p
     fs::hard_link(folder.at("a.json"), folder.at(".old")).unwrap(); // so that the inode is not used again
     fs::remove_file(folder.at("a.json")).unwrap();
     assert_eq!(look(&mut loader).0, "a,b");
+    let before = Instant::now();
     folder.write("a.json", &["a"]);
     for _ in 0..2 {
         let seen = loader.look();
-        assert!(seen.unsettled && clusters(&seen.loaded.state) == "a,b", "the rest of it may come yet");
+        let is_held = seen.unsettled && clusters(&seen.loaded.state) == "a,b";
+        assert!(is_held || may_have_settled(before), "the rest of it may come yet");
     }
     until(&mut loader, "a");
 }

@@ -24,9 +24,10 @@ fn fs_2_what_is_written_in_place_and_lacks_something_is_looked_at_once_more() {
     let mut loader = folder.loader();
     folder.put("a.json", &["a", "b"]);
     assert_eq!(look(&mut loader).0, "a,b");
+    let before = Instant::now();
     fs::write(folder.at("a.json"), clusters_of(&["a"])).unwrap();
-    assert!(loader.look().unsettled, "whoever writes may not have come to the end");
-    assert_eq!(look(&mut loader).0, "a,b");
+    let is_held = loader.look().unsettled && look(&mut loader).0 == "a,b";
+    assert!(is_held || may_have_settled(before), "whoever writes may not have come to the end");
     until(&mut loader, "a");
     fs::write(folder.at("a.json"), clusters_of(&["a", "c"])).unwrap();
     assert_eq!(look(&mut loader).0, "a,c", "what comes is taken at once");
@@ -42,23 +43,25 @@ fn fs_3_half_a_file_is_no_more_taken_over_when_writing_was_seen_or_it_was_no_goo
     let mut stamp = Stamp::of(&fs::metadata(&path).unwrap());
     stamp.size = 1;
     // The file is written between the look at its stamp and the reading.
+    let before = Instant::now();
     folder.write("a.json", &["a"]);
     assert!(matches!(loader.read(&path, stamp, Clocks::now()), known::Reading::Unsettled));
     assert!(
         matches!(loader.read(&folder.at("none.json"), stamp, Clocks::now()), known::Reading::Unsettled),
         "it went meanwhile"
     );
-    assert!(loader.look().unsettled, "half of it may be missing");
-    assert_eq!(look(&mut loader).0, "a,b");
+    let is_held = loader.look().unsettled && look(&mut loader).0 == "a,b";
+    assert!(is_held || may_have_settled(before), "half of it may be missing");
     until(&mut loader, "a");
 
     folder.write("a.json", &["a", "b"]);
     until(&mut loader, "a,b");
     fs::write(&path, vec![b' '; 10_001]).unwrap();
     assert_eq!(look(&mut loader).1, ["a.json:"]);
+    let before = Instant::now();
     folder.write("a.json", &["a"]);
-    assert!(loader.look().unsettled, "half of it may be missing");
-    assert_eq!(look(&mut loader).0, "a,b");
+    let is_held = loader.look().unsettled && look(&mut loader).0 == "a,b";
+    assert!(is_held || may_have_settled(before), "half of it may be missing");
     until(&mut loader, "a");
 }
 
