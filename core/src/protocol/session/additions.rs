@@ -12,7 +12,7 @@ use super::removals::{RemovalRound, has_no_removals_left, note_set_mark};
 use super::reply::{Attempt, Draft, ReplyContext, SendScope, remaining_ttl};
 use super::wildcard_additions::WildcardRound;
 use crate::protocol::moment::Moment;
-use crate::protocol::view::{Class, Completeness, Lookup, NamedError, Presence, Revision, TableEntry};
+use crate::protocol::view::{Class, Completeness, Lookup, NamedError, Presence, Revision};
 use crate::protocol::visits::visit;
 use crate::xds::{EmptyFirst, Name, SetVersion, Type};
 
@@ -34,7 +34,7 @@ pub(super) fn additions(
         may,
         draft: Draft::default(),
         added: HashSet::new(),
-        longer_lives: LongerLives::new(kind.info().by_alias),
+        longer_lives: LongerLives::default(),
         left: BTreeSet::new(),
         kept_back: false,
     };
@@ -45,12 +45,15 @@ pub(super) fn additions(
     round.add_removals_of_left();
     round.add_conflicting_removals();
     let is_first_and_empty = round.answer_empty_wildcard();
+    round.longer_lives.collect(round.books, kind, view, &round.draft);
     if round.books.due.is_empty_due() || !round.draft.is_empty() || !round.longer_lives.is_empty() {
         let version = round.snapshot().version();
         round.draft.set_version(version);
     }
-    let AdditionRound { books, mut draft, mut added, longer_lives, kept_back, .. } = round;
-    longer_lives.move_to(&mut draft, &mut added, view.client.variant, books.due.last());
+    let AdditionRound { books, mut draft, added, longer_lives, kept_back, .. } = round;
+    // In SotW a client recognizes a heartbeat because the version is the one that it was sent last. Any change would make another version.
+    let changed = !draft.is_unchanged() || books.due.last() != Some(draft.version());
+    longer_lives.move_to(&mut draft, added, kind.info().by_alias || (view.client.variant == Variant::Sotw && changed));
     draft.drop_repeated_aliases();
     let is_empty_due = books.due.take_empty();
     if is_empty_due && !is_first_and_empty {
@@ -135,7 +138,7 @@ impl<'a> AdditionRound<'_, 'a> {
     }
 
     fn is_full(&self) -> bool {
-        self.longer_lives.fill(&self.draft, self.view)
+        self.view.client.variant == Variant::Delta && self.draft.bytes() >= self.view.options.reply_bytes
     }
 
     /// Sends the first reply to `*` even if it is empty, before removals of any type, because a client that starts waits for it (DELTA-21).
@@ -144,7 +147,6 @@ impl<'a> AdditionRound<'_, 'a> {
             || !self.books.wildcard.as_ref().is_some_and(|wildcard| wildcard.is_first())
             || !self.draft.is_empty()
             || self.kept_back
-            || self.is_full()
             || self.snapshot().completeness() < Completeness::FirstResponse
             || self.snapshot().may_hold_newer()
         {
@@ -200,9 +202,7 @@ impl<'a> AdditionRound<'_, 'a> {
     fn add_pending(&mut self) {
         let mut next = self.books.names.next_pending(None);
         while let Some((name, pending)) = next {
-            // Extended TTLs alone do not end a reply that may have to free an address or a domain: the name that is removed for it may come after them.
-            let full = if self.kind.needs_removals_beside() { self.draft.fills(0, self.view) } else { self.is_full() };
-            if full {
+            if self.is_full() {
                 // A name that is left out may have to wait, or lead to a resource that would be removed.
                 self.kept_back |= self.may < SendScope::Anything || self.kind.info().by_alias;
                 break;
@@ -300,7 +300,8 @@ impl<'a> AdditionRound<'_, 'a> {
                     sent.is_some_and(|sent| sent.error() != Revision::ZERO) && state.error(self.kind, name).is_none();
                 let news = sent.is_none_or(|sent| sent.holds() != share) || well_again;
                 if !news && !requested && !forced && trouble.is_none() {
-                    if !self.collect_longer_life(name, pending) {
+                    let snapshot = ClientSnapshot::new(self.kind, self.view, self.books);
+                    if self.longer_lives.note_name(&snapshot, name, pending, share) {
                         return Some(pending);
                     }
                     self.books.names.record_sent(name, share);
@@ -377,14 +378,5 @@ impl<'a> AdditionRound<'_, 'a> {
             }
         }
         self.books.names.record_sent(name, SetVersion::EMPTY);
-    }
-
-    /// Collects a resource whose TTL was extended, if the client runs TTLs itself. Returns `false` if there is no room for it in this reply.
-    fn collect_longer_life(&mut self, name: &Name, pending: Pending) -> bool {
-        let prolonged = |entry: &&TableEntry| entry.refreshed > entry.changed && pending.covers(entry.refreshed);
-        let snapshot = ClientSnapshot::new(self.kind, self.view, self.books);
-        let entry = snapshot.entry(name).filter(|_| self.view.client.ttl).filter(prolonged);
-        let Some((entry, resource)) = entry.and_then(|entry| Some((entry, entry.resource()?))) else { return true };
-        self.longer_lives.push(entry, resource, &self.draft, self.view)
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::carried::{ReplyAge, ReplyLag};
-use super::client::{Client, Variant};
+use super::client::Client;
 use crate::protocol::moment::Moment;
 use crate::protocol::reply_names::ReplyNames;
 use crate::protocol::session::options::SessionOptions;
@@ -200,11 +200,6 @@ impl Draft {
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// Whether a delta reply with the draft and so many other bytes is so long that the rest is for the next one.
-    pub(super) fn fills(&self, beside: usize, view: &ReplyContext) -> bool {
-        view.client.variant == Variant::Delta && self.bytes + beside >= view.options.reply_bytes
     }
 
     pub(super) fn version(&self) -> SetVersion {

@@ -130,9 +130,14 @@ impl Wildcard {
         self.added = revision.max(self.added);
     }
 
-    /// Records that all additions of a snapshot were sent or need not be sent, and the TTLs that were extended up to `refreshed`.
-    pub(super) fn record_all_passed(&mut self, mark: Revision, refreshed: Revision) {
-        (self.refreshed, self.added) = (refreshed, mark.max(self.added));
+    /// Records that TTLs that were extended up to a revision were sent or need not be sent.
+    pub(super) fn record_refreshed(&mut self, revision: Revision) {
+        self.refreshed = revision;
+    }
+
+    /// Records that all additions and extended TTLs of a snapshot were sent or need not be sent.
+    pub(super) fn record_all_passed(&mut self, mark: Revision) {
+        (self.refreshed, self.added) = (mark, mark.max(self.added));
     }
 
     /// Records a reply with the additions of a snapshot, or with a part of them if `is_all` is not set.
@@ -146,7 +151,7 @@ impl Wildcard {
     pub(super) fn record_batch(&mut self, cut_after: Option<Revision>, mark: Revision) {
         match cut_after {
             Some(last) => (self.added, self.refreshed) = (last, mark),
-            None => self.record_all_passed(mark, mark),
+            None => self.record_all_passed(mark),
         }
         self.record_reply(mark, cut_after.is_none());
     }

@@ -4,10 +4,9 @@ use std::collections::HashSet;
 
 use super::client::Variant;
 use super::client_snapshot::{Books, ClientSnapshot, is_the_same_for_all};
-use super::longer_lives::LongerLives;
-use super::names::SubscribedNames;
+use super::longer_lives::{LongerLives, is_by_name};
 use super::reply::{Draft, ReplyContext, SendScope, remaining_ttl};
-use crate::protocol::view::{BatchKey, Class, Lookup, Revision, TableEntry};
+use crate::protocol::view::{BatchKey, Class, Revision};
 use crate::xds::{Name, Type};
 
 /// The additions of `*` in one reply while it is made.
@@ -44,12 +43,9 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
 
     /// Adds resources one after another. `newer` is set if the client may hold something newer than what was loaded from disk.
     fn add_each(&mut self, whole: bool, newer: bool) -> bool {
-        let ReplyContext { state, client, .. } = *self.view;
+        let ReplyContext { state, client, options, .. } = *self.view;
         let Books { wildcard: Some(wildcard), names, due, .. } = &mut *self.books else { return false };
         let Some(table) = state.resources(self.kind, Class::Wildcard) else { return false };
-        let is_by_name = |names: &SubscribedNames, name| {
-            names.contains(name) && matches!(state.lookup(self.kind, Class::Named, name), Lookup::Present(_))
-        };
         let first = wildcard.is_first();
         let allowed = if first { SendScope::InitialReplies } else { SendScope::Anything };
         let (mut sent, mut exhausted, mut waits, before) = (Vec::new(), true, false, self.draft.bytes());
@@ -64,13 +60,13 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
             let held = wildcard.initial_versions().is_some_and(|stated| stated.holds(resource));
             let unseen = bodies_alone && entry.body_changed <= from && !was_withheld;
             let meant = wildcard.covers(name) && client.can_have(self.kind, resource);
-            let is_due = meant && !is_by_name(names, name) && !held && !unseen;
+            let is_due = meant && !is_by_name(names, state, self.kind, name) && !held && !unseen;
             if newer && wildcard.keeps_back(name, entry, client) {
                 if is_due {
                     wildcard.withhold(name, client);
                 }
             } else if is_due && !self.added.contains(name) {
-                let is_full = self.longer_lives.fill(self.draft, self.view);
+                let is_full = client.variant == Variant::Delta && self.draft.bytes() >= options.reply_bytes;
                 let has_to_wait = self.may < allowed && !due.owes(entry.changed);
                 if has_to_wait || is_full {
                     wildcard.return_free(free.iter().filter(|name| !self.added.contains(*name)));
@@ -94,19 +90,8 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
             self.draft.note(wildcard.carried(|| table.journal().additions_received(from)));
         }
         if exhausted {
-            let sent_before = |entry: &TableEntry| client.ttl && entry.changed <= from;
-            let mut passed = wildcard.refreshed();
-            let mut rest = table.refreshes(passed).filter(|(entry, _)| sent_before(entry));
-            let last = loop {
-                let Some((entry, resource)) = rest.next() else { break state.revision };
-                let meant = wildcard.covers(&resource.name) && client.can_have(self.kind, resource);
-                let is_due = meant && !is_by_name(names, &resource.name);
-                if is_due && !self.longer_lives.push(entry, resource, self.draft, self.view) {
-                    break passed;
-                }
-                passed = entry.refreshed;
-            };
-            wildcard.record_all_passed(state.revision, last);
+            wildcard.record_passed(state.revision);
+            self.longer_lives.note_wildcard(from);
         }
         if !self.draft.is_empty() {
             wildcard.record_reply(state.revision, exhausted);
@@ -126,7 +111,7 @@ impl<'r, 'a> WildcardRound<'r, 'a> {
     fn add_batch(&mut self) -> bool {
         let ReplyContext { state, client, options, .. } = *self.view;
         let Books { wildcard: Some(wildcard), names, .. } = &mut *self.books else { return false };
-        let is_empty = self.draft.is_empty() && self.added.is_empty() && self.longer_lives.is_empty();
+        let is_empty = self.draft.is_empty() && self.added.is_empty();
         if !names.is_empty() || names.pending_count() > 0 || !is_empty {
             return false;
         }
