@@ -422,6 +422,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn room_is_made_by_what_tells_nothing_and_by_half_only_if_that_is_not_enough() {
+        let kinds = |most: usize, one: &dyn Fn(u64) -> Kind| (0..most as u64).map(|at| (at, one(at))).collect();
+        let mut half = kinds(MOST_KINDS, &|at| Kind { newest: Arc::default(), before: 1 + at as usize % 2, saved: 0 });
+        make_room(&mut half);
+        assert!(half.len() == MOST_KINDS / 2 && half.values().all(|kind| kind.before == 2));
+        let messages: Vec<_> = (0..MOST_KINDS).map(|_| Arc::default()).collect();
+        let mut all = kinds(MOST_KINDS, &|at| Kind { newest: Arc::clone(&messages[at as usize]), before: 2, saved: 0 });
+        make_room(&mut all);
+        assert_eq!(all.len(), MOST_KINDS / 2);
+    }
+
     #[tokio::test]
     async fn each_client_reads_its_own_nonce_and_version_before_what_all_share() {
         for variant in [Variant::Sotw, Variant::Delta] {

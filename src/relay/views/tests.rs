@@ -17,11 +17,11 @@ use prost::Message;
 use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::proto::node::Node;
 use weir_core::protocol::options::ProtocolOptions;
-use weir_core::protocol::session::Variant;
+use weir_core::protocol::session::{NackChange, Nacked, Variant};
 use weir_core::protocol::sources::{AuthorityPlan, Plan};
 use weir_core::protocol::upstream::ServerQuirks;
 use weir_core::protocol::view::Class;
-use weir_core::xds::{Access, KeyRule, Name};
+use weir_core::xds::{Access, ContentHash, KeyRule, Name, SetVersion};
 
 use super::map::Entrance;
 use super::split::Split;
@@ -187,6 +187,21 @@ impl Views {
         let first = request_of(cluster, features);
         self.enter_new(self.identify(&by.peer, &Default::default(), first.node()).unwrap().key(), &first, by)
     }
+}
+
+#[tokio::test]
+async fn all_views_have_one_limit_for_news_of_nacks_and_what_is_left_comes_later() {
+    let (views, client) = (views_of(2, 0), visit());
+    let _entered = ["a", "b"].map(|cluster| views.try_enter(cluster, &[], &client).unwrap());
+    let (kind, now) = (TypeTable::new().resolve(CLUSTER), std::time::Instant::now());
+    for watch in views.nack_watches() {
+        let version = SetVersion::of("a", ContentHash::of_body("t", b"1"));
+        let began = Some(Nacked { version, reason: "no".into() });
+        watch.apply(vec![NackChange { kind: kind.clone(), ended: None, began }], now);
+    }
+    let later = now + Duration::from_secs(10);
+    let taken = || views.take_nack_news(later, 1).iter().map(|(_, news)| news.len()).sum::<usize>();
+    assert_eq!([taken(), taken(), taken()], [1, 1, 0]);
 }
 
 #[tokio::test]
