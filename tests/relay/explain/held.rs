@@ -36,6 +36,7 @@ async fn a_change_of_routing_waits_for_clusters_that_are_named() {
     // The set of clusters has to be settled: before that, nothing is known to be missing from it.
     until("the set is settled", async || get(relay.admin, "/upstreams").await.contains("\"settled\"")).await;
     let listeners = Asked { kind: "listeners", ..cluster_of(&relay)("l") };
+    listeners.shows("acked", "acked").await;
     // A change waits for a second. If its page is not there by then, the next one waits for another cluster.
     for version in 3.. {
         assert!(version < 20, "no change waits");
