@@ -441,3 +441,32 @@ fn a_host_that_comes_beside_many_longer_lives_comes_with_the_removal_of_the_one_
     let sent: Vec<_> = replies.iter().map(|reply| reply.resources.len()).collect();
     assert!(sent.len() > 2 && sent.iter().sum::<usize>() == 51, "{sent:?}");
 }
+
+#[test]
+fn delta_33_a_host_of_many_aliases_and_of_the_wildcard_that_lives_longer_is_sent_once() {
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.reply_bytes = 1000));
+    let client = bench.add(Client { ttl: true, ..Client::plain(Variant::Delta) });
+    let aliases: Vec<_> = (0..50).map(|number| format!("r/host{number}.test")).collect();
+    let aliases: Vec<_> = aliases.iter().map(String::as_str).collect();
+    let give = |bench: &mut Bench, asked: &str| {
+        bench.give(VHDS, asked, "1", |wrapper| {
+            wrapper.name = "r/one".into();
+            wrapper.aliases = aliases.iter().map(ToString::to_string).collect();
+            wrapper.ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+        });
+    };
+    bench.delta(client, VHDS, &aliases, &[]);
+    for asked in aliases.iter().chain(&["*"]) {
+        give(&mut bench, asked);
+    }
+    while bench.poll(client).is_some() {}
+    for wildcard in [false, true] {
+        if wildcard {
+            bench.delta(client, VHDS, &["*"], &[]);
+        }
+        bench.later(1000);
+        aliases.iter().for_each(|asked| give(&mut bench, asked));
+        let replies: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
+        assert_eq!(replies.iter().map(|reply| reply.resources.len()).collect::<Vec<_>>(), [1], "`*`: {wildcard}");
+    }
+}

@@ -45,15 +45,15 @@ pub(super) fn additions(
     round.add_removals_of_left();
     round.add_conflicting_removals();
     let is_first_and_empty = round.answer_empty_wildcard();
-    round.longer_lives.collect(round.books, kind, view, &round.draft);
+    round.longer_lives.collect(round.books, kind, view, &round.draft, &mut round.added);
     if round.books.due.is_empty_due() || !round.draft.is_empty() || !round.longer_lives.is_empty() {
         let version = round.snapshot().version();
         round.draft.set_version(version);
     }
-    let AdditionRound { books, mut draft, added, longer_lives, kept_back, .. } = round;
+    let AdditionRound { books, mut draft, longer_lives, kept_back, .. } = round;
     // In SotW a client recognizes a heartbeat because the version is the one that it was sent last. Any change would make another version.
     let changed = !draft.is_unchanged() || books.due.last() != Some(draft.version());
-    longer_lives.move_to(&mut draft, added, kind.info().by_alias || (view.client.variant == Variant::Sotw && changed));
+    longer_lives.move_to(&mut draft, kind.info().by_alias || (view.client.variant == Variant::Sotw && changed));
     draft.drop_repeated_aliases();
     let is_empty_due = books.due.take_empty();
     if is_empty_due && !is_first_and_empty {

@@ -58,24 +58,35 @@ impl LongerLives {
         self.of_wildcard = Some(sent_before);
     }
 
-    /// Collects what has room beside the draft. The rest is for the next reply.
-    pub(super) fn collect(&mut self, books: &mut Books, kind: &Type, view: &ReplyContext, draft: &Draft) {
-        let whole = kind.info().by_alias;
+    /// Collects what has room beside the draft. The rest is for the next reply. `added`: resources that are in the reply.
+    pub(super) fn collect(
+        &mut self,
+        books: &mut Books,
+        kind: &Type,
+        view: &ReplyContext,
+        draft: &Draft,
+        added: &mut HashSet<Name>,
+    ) {
+        let (whole, mut rest) = (kind.info().by_alias, false);
+        if whole {
+            added.extend(draft.resources().map(|resource| resource.name.clone())); // several aliases, and `*`, may lead to one
+        }
         for DueName { name, pending, share, life } in std::mem::take(&mut self.names) {
-            if !self.push(life, whole, draft, view) {
-                return;
+            if !self.push(life, whole, draft, added, view) {
+                rest = true;
+                continue;
             }
             books.names.record_sent(&name, share);
             books.names.settle(&name, pending.after_no_news(view.state.revision));
         }
-        let Some(sent_before) = self.of_wildcard.take() else { return };
+        let Some(sent_before) = self.of_wildcard.take().filter(|_| !rest) else { return };
         let Books { wildcard: Some(wildcard), names, .. } = books else { return };
         let Some(table) = view.state.resources(kind, Class::Wildcard) else { return };
         let refreshes = table.refreshes(wildcard.refreshed()).filter(|_| view.client.ttl);
         for (entry, resource) in refreshes.filter(|(entry, _)| entry.changed <= sent_before) {
             let meant = wildcard.covers(&resource.name) && view.client.can_have(kind, resource);
             let is_due = meant && !is_by_name(names, view.state, kind, &resource.name);
-            if is_due && !self.push((resource.clone(), remaining_ttl(Some(entry), view)), whole, draft, view) {
+            if is_due && !self.push((resource.clone(), remaining_ttl(Some(entry), view)), whole, draft, added, view) {
                 return;
             }
             wildcard.record_refreshed(entry.refreshed);
@@ -83,11 +94,22 @@ impl LongerLives {
         wildcard.record_refreshed(view.state.revision);
     }
 
-    /// Returns `false` if a delta reply is so long that this is for the next one.
-    fn push(&mut self, life: LongerLife, whole: bool, draft: &Draft, view: &ReplyContext) -> bool {
+    /// Returns `false` if a delta reply is so long that this is for the next one. What is in the reply already, with its TTL, needs no room.
+    fn push(
+        &mut self,
+        life: LongerLife,
+        whole: bool,
+        draft: &Draft,
+        added: &mut HashSet<Name>,
+        view: &ReplyContext,
+    ) -> bool {
+        if added.contains(&life.0.name) {
+            return true;
+        }
         let has_room = view.client.variant == Variant::Sotw || draft.bytes() + self.bytes < view.options.reply_bytes;
         if has_room {
             let (resource, ttl) = &life;
+            added.insert(resource.name.clone());
             let body = if ttl.is_none() || whole { resource.body.bytes().len() } else { 0 };
             self.bytes += resource.name.as_str().len() + body + PER_ENTRY;
             self.lives.push(life);
@@ -99,12 +121,9 @@ impl LongerLives {
         self.lives.is_empty()
     }
 
-    /// Moves what is collected to the draft: heartbeats, or the resources themselves if `whole` is set. What is in `added` is there already, with its TTL.
-    pub(super) fn move_to(self, draft: &mut Draft, mut added: HashSet<Name>, whole: bool) {
+    /// Moves what is collected to the draft: heartbeats, or the resources themselves if `whole` is set.
+    pub(super) fn move_to(self, draft: &mut Draft, whole: bool) {
         for (resource, ttl) in self.lives {
-            if !added.insert(resource.name.clone()) {
-                continue;
-            }
             match ttl.filter(|_| !whole) {
                 Some(ttl) => draft.add_heartbeat(&resource, ttl),
                 None => draft.add(&resource, ttl),
