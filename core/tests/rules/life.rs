@@ -9,7 +9,7 @@ use weir_core::protocol::session::{Client, Variant};
 use weir_core::protocol::view::{Class, SessionId, Update};
 use weir_core::xds::{Access, AccessRule, NamePattern};
 
-use super::support::{Bench, CDS, EDS};
+use super::support::{Bench, CDS, EDS, LDS};
 
 fn mortal(seconds: i64) -> impl Fn(&mut Wrapper) {
     move |wrapper| wrapper.ttl = Some(prost_types::Duration { seconds, nanos: 0 })
@@ -163,6 +163,39 @@ fn delta_21_a_set_comes_before_heartbeats_of_names() {
         1,
         "the set is not over before it has been sent, and waits for no heartbeat"
     );
+}
+
+/// What a reply adds and removes comes first, and heartbeats have no part in how much longer than wanted removals may make it.
+#[test]
+fn delta_48_heartbeats_come_after_additions_and_removals_and_make_no_reply_longer() {
+    let mut bench = Bench::with(ProtocolOptions::default().with(|options| {
+        options.session.reply_bytes = 1000;
+        options.hold_referenced(Duration::ZERO);
+    }));
+    let named = |prefix: &str| (0..40).map(|number| format!("{prefix}{number}")).collect::<Vec<_>>();
+    let (held, old, new) = (named("held"), named("old"), named("new"));
+    let set = |names: &[String], bench: &mut Bench| {
+        bench.whole(LDS, &names.iter().map(|name| (name.as_str(), "1")).collect::<Vec<_>>());
+    };
+    let client = bench.add(Client { ttl: true, ..Client::plain(Variant::Delta) });
+    let wanted: Vec<_> = held.iter().map(String::as_str).chain(["*"]).collect();
+    bench.delta(client, LDS, &wanted, &[]);
+    held.iter().for_each(|name| bench.give(LDS, name, "1", mortal(60)));
+    set(&old, &mut bench);
+    while bench.poll(client).is_some() {}
+    let (kind, ttl) = (bench.kind(LDS), Some(Duration::from_secs(60)));
+    for name in &held {
+        let key = name.as_str().into();
+        bench.apply(vec![Update::Refresh { kind: kind.clone(), class: Class::Named, key, ttl }]);
+    }
+    set(&new, &mut bench);
+    let replies: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
+    let sent: Vec<_> =
+        replies.iter().map(|reply| (reply.resources.len(), reply.removed.len(), reply.heartbeats.len())).collect();
+    assert!(sent.iter().all(|(added, removed, beats)| added + removed + beats <= 30), "{sent:?}");
+    assert!(sent[0].0 > 0 && sent[0].1 > 0 && sent[0].2 == 0, "{sent:?}");
+    let sum = sent.iter().fold((0, 0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1, sum.2 + of.2));
+    assert_eq!(sum, (40, 40, 40), "{sent:?}");
 }
 
 #[test]

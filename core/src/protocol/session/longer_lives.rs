@@ -82,8 +82,8 @@ impl LongerLives {
         let Some(sent_before) = self.of_wildcard.take().filter(|_| !rest) else { return };
         let Books { wildcard: Some(wildcard), names, .. } = books else { return };
         let Some(table) = view.state.resources(kind, Class::Wildcard) else { return };
-        let refreshes = table.refreshes(wildcard.refreshed()).filter(|_| view.client.ttl);
-        for (entry, resource) in refreshes.filter(|(entry, _)| entry.changed <= sent_before) {
+        let after = if view.client.ttl { wildcard.refreshed() } else { view.state.revision }; // others are told of no TTL
+        for (entry, resource) in table.refreshes(after).filter(|(entry, _)| entry.changed <= sent_before) {
             let meant = wildcard.covers(&resource.name) && view.client.can_have(kind, resource);
             let is_due = meant && !is_by_name(names, view.state, kind, &resource.name);
             if is_due && !self.push((resource.clone(), remaining_ttl(Some(entry), view)), whole, draft, added, view) {
