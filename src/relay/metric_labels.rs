@@ -139,7 +139,7 @@ mod tests {
     fn metrics(label: &MetricLabel, opened: u64) -> ViewMetrics {
         let totals = Totals { opened, ..Totals::default() };
         let ladder =
-            LadderMetrics { switches: Switches { down: 1, up: 0 }, state: "active", ..LadderMetrics::default() };
+            LadderMetrics { switches: Switches { down: 2, up: 1 }, state: "active", ..LadderMetrics::default() };
         ViewMetrics {
             label: label.name(),
             sessions: 1,
@@ -175,7 +175,8 @@ mod tests {
         view.retire(metrics(&view, 7));
         let merged = labels.merge(Vec::new());
         assert_eq!(merged[0].servers[0].totals.opened, 7);
-        assert_eq!((merged[0].sessions, merged[0].servers[0].streams, merged[0].ladders[0].switches.down), (0, 0, 1));
+        assert_eq!((merged[0].sessions, merged[0].servers[0].streams), (0, 0));
+        assert_eq!(merged[0].ladders[0].switches, Switches { down: 2, up: 1 });
     }
 
     #[test]
@@ -187,7 +188,7 @@ mod tests {
         let both = labels.merge(vec![metrics(&later, 1), metrics(&earlier, 5)]);
         assert_eq!(both.len(), 1);
         assert_eq!((both[0].sessions, both[0].servers[0].totals.opened), (2, 6));
-        assert_eq!((both[0].ladders.len(), both[0].ladders[0].switches.down), (1, 2));
+        assert_eq!((both[0].ladders.len(), both[0].ladders[0].switches), (1, Switches { down: 4, up: 2 }));
         earlier.retire(metrics(&earlier, 5));
         drop(earlier);
         let one = labels.merge(vec![metrics(&later, 1)]);

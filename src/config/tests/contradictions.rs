@@ -376,5 +376,8 @@ fn files_of_a_bootstrap_and_keys_of_other_certificates_are_faults_of_a_review() 
         assert!(found.starts_with(start) && found.ends_with(end), "{found}");
     }
     assert_eq!(reviewed(&text, false), [""; 0]);
+    let named = load::review(&path, &text, &|_| None, true).named;
+    let names = |file: &str| named.contains(&folder.join(file));
+    assert!(["b.json", "no.pem", "two.pem", "one.key", "no.token"].into_iter().all(names), "{named:?}");
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -91,6 +91,7 @@ fn values_are_reported_with_place_fault_and_what_would_be_right() {
              :19000 for 127.0.0.1",
         ),
         ("admin: {address: ':70000'}\n", "admin.address: invalid address \":70000\": expected a port of at most 65535"),
+        ("admin: {address: 70000}\n", "admin.address: invalid address 70000: expected a port of at most 65535"),
         (
             "access: [{types: [envoy.config.listener.v3.Listener], allow_from: [10.1.0.0/33]}]\n",
             "access[0].allow_from[0]: invalid network \"10.1.0.0/33\": expected an IP address or a network such as 10.1.0.0/16",

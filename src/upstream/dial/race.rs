@@ -239,6 +239,26 @@ mod tests {
         }
     }
 
+    /// An attempt that has given way ends: its connection does not stay open beside those after it.
+    #[tokio::test(start_paused = true)]
+    async fn no_more_attempts_are_under_way_than_may_be() {
+        let (book, under_way, most) = (Arc::default(), Arc::new(()), Mutex::new(0));
+        let addresses = (0..2 * PASSED_OVER).map(at).collect();
+        let raced = Race::run(&book, addresses, |tried, _| {
+            let lives = under_way.clone();
+            let mut most = most.lock().unwrap();
+            *most = most.max(Arc::strong_count(&lives) - 1);
+            async move {
+                let _lives = lives;
+                sleep(LONG).await;
+                Err::<(), _>(AttemptError::GaveWay { address: tried.address() })
+            }
+        });
+        assert_eq!(raced.await.unwrap_err().len(), 2 * PASSED_OVER, "each is tried");
+        let most = most.into_inner().unwrap();
+        assert!(most <= AT_A_TIME + 1, "{most} with the one that was just ended");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn who_loses_is_avoided_if_it_was_late_and_not_otherwise() {
         let both = [Does::Works(Duration::from_millis(1200)), Does::HangsAbove];

@@ -109,19 +109,17 @@ impl AddAssign for Switches {
 }
 
 impl Ladder {
-    pub(crate) fn new(servers: usize, rule: Rule, patience: FallbackTimers) -> Self {
-        let (standing, since) = (LadderState::Idle, Moment::START);
-        let moves = Switches::default();
+    pub(crate) fn new(servers: usize, rule: Rule, timers: FallbackTimers) -> Self {
         Self {
             servers,
             rule,
-            timers: patience,
-            state: standing,
-            since,
+            timers,
+            state: LadderState::Idle,
+            since: Moment::START,
             unreachable_since: None,
             returned: None,
             waiting: false,
-            switches: moves,
+            switches: Switches::default(),
         }
     }
 

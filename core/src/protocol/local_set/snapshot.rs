@@ -69,7 +69,8 @@ impl Set {
         &self.without_room
     }
 
-    pub(super) fn lacks_room(&self, name: &Name) -> bool {
+    /// Whether there is no resource of this name because there was no room for it. The name is not absent.
+    pub fn lacks_room(&self, name: &Name) -> bool {
         self.without_room.contains_key(name)
     }
 

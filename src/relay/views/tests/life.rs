@@ -139,6 +139,24 @@ async fn a_removed_view_ends_with_its_snapshot_though_the_handle_of_a_session_th
     assert!(snapshot.upgrade().is_none(), "the handle keeps it");
 }
 
+/// The state file has the resources of a life up to a revision. Those of another life begin at the first again.
+#[tokio::test]
+async fn a_view_that_ends_and_begins_again_is_saved_as_another_life() {
+    let views = views();
+    let mut lives = Vec::new();
+    for _ in 0..2 {
+        let client = open_session(&views, &first_request(), visit()).await.unwrap();
+        let saved = views.to_save();
+        assert_eq!(saved.len(), 1);
+        lives.push(saved[0].life);
+        client.leave().await;
+        views.has_become_idle().await;
+        assert_eq!(views.to_save()[0].life, lives[lives.len() - 1], "it goes on without clients");
+        views.retire(Duration::ZERO);
+    }
+    assert_ne!(lives[0], lives[1]);
+}
+
 #[tokio::test]
 async fn a_view_whose_task_has_panicked_makes_room_and_counts_for_its_maker_no_more() {
     let (views, _server) = views_at_server(ViewsOptions { panics_at: Some("panic".into()), ..options() });

@@ -72,6 +72,8 @@ fn what_files_newly_have_and_has_no_room_is_an_error_of_its_file_and_is_served_w
     let SourceState::Ready(snapshot) = loader.look().loaded.state else { panic!("it is there") };
     assert_eq!(snapshot.resources(), 1);
     assert!(!snapshot.set(&kind).items().contains_key(&Name::from("c")));
+    let lacks_room = ["a", "b", "c", "d"].map(|name| snapshot.set(&kind).lacks_room(&Name::from(name)));
+    assert_eq!(lacks_room, [false, false, true, true], "b is absent, and c and d are not");
     held.set(0);
     held.tell();
     assert_eq!(look(&mut loader), ("a,c,d".into(), vec![]));
