@@ -220,15 +220,20 @@ mod tests {
 
     use super::*;
 
-    /// Accepts at most this many bytes of each write, and counts the writes.
+    /// Accepts at most this many bytes, and counts the writes. With an error, the next write or the next flush fails.
     struct Socket {
         room: usize,
+        error: Option<io::ErrorKind>,
+        flush_error: Option<io::ErrorKind>,
         taken: Vec<u8>,
         writes: usize,
     }
 
     impl AsyncWrite for Socket {
         fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            if let Some(kind) = self.error.take() {
+                return Poll::Ready(Err(kind.into()));
+            }
             if self.room == 0 {
                 return Poll::Pending;
             }
@@ -238,8 +243,8 @@ mod tests {
             Poll::Ready(Ok(taken))
         }
 
-        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
+        fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(self.flush_error.take().map_or(Ok(()), |kind| Err(kind.into())))
         }
 
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -254,7 +259,11 @@ mod tests {
     }
 
     fn socket(room: usize) -> Coalesced<Socket> {
-        Coalesced::new(Socket { room, taken: Vec::new(), writes: 0 })
+        Coalesced::new(raw(room))
+    }
+
+    fn raw(room: usize) -> Socket {
+        Socket { room, error: None, flush_error: None, taken: Vec::new(), writes: 0 }
     }
 
     #[tokio::test]
@@ -375,8 +384,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_layer_below_has_taken_and_not_sent_is_sent_when_there_is_room() {
-        let socket = Socket { room: 300, taken: Vec::new(), writes: 0 };
-        let io = Coalesced::new(Buffering { taken: Vec::new(), socket });
+        let io = Coalesced::new(Buffering { taken: Vec::new(), socket: raw(300) });
         let mut writer = io.share();
         let mut writing = pin!(async {
             writer.write_all(&[7; 1000]).await.unwrap();
@@ -402,5 +410,20 @@ mod tests {
         let mut writer = io.share();
         io.drive(pin!(async { writer.write_all(b"lost").await.unwrap() })).await;
         assert_eq!(writer.read(&mut [0; 8]).await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    /// A part of a frame may be lost, and what follows would be taken for its rest.
+    #[tokio::test]
+    async fn nothing_is_sent_after_an_error_of_a_write_or_a_flush() {
+        let broken = Some(io::ErrorKind::ConnectionReset);
+        for (error, flush_error, taken) in [(broken, None, &b""[..]), (None, broken, b"lost")] {
+            let io = socket(usize::MAX);
+            io.lock().io.error = error;
+            io.lock().io.flush_error = flush_error;
+            let mut writer = io.share();
+            io.drive(pin!(async { writer.write_all(b"lost").await.unwrap() })).await;
+            let late = io.drive(pin!(async { writer.write_all(b"late").await.unwrap_err().kind() })).await;
+            assert_eq!((Some(late), &*io.lock().io.taken), (broken, taken));
+        }
     }
 }

@@ -284,6 +284,17 @@ mod tests {
         }
     }
 
+    /// A connection does not find out whether a program uses such a socket.
+    #[tokio::test]
+    async fn a_socket_for_datagrams_is_left_in_its_place() {
+        let folder = Folder::new("datagrams");
+        let options = folder.options(0o600);
+        let _other = std::os::unix::net::UnixDatagram::bind(&options.path).unwrap();
+        let refused = listen(&options).unwrap_err();
+        assert!(refused.contains("find out who uses"), "{refused}");
+        assert_eq!(folder.entries(), std::slice::from_ref(&options.path));
+    }
+
     #[tokio::test]
     async fn nobody_else_reaches_a_socket_before_its_mode_and_owner_are_set() {
         let folder = Folder::new("private");
