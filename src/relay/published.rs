@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::sources::ServerHistory;
+use weir_core::protocol::sources::{LowestOpen, ServerHistory};
 use weir_core::protocol::upstream::ServerStatus;
 use weir_core::protocol::view::{BrakeState, LeaseAccess, Leases, Snapshot, ViewOptions};
 use weir_core::xds::{Authority, Type};
@@ -67,6 +67,13 @@ impl Published {
         let (newest, responding, brakes, types_apart, refusal, history) = Default::default();
         let (blocked, leases) = (AtomicUsize::new(0), Mutex::new(Leases::new(options)));
         Self { blocked, newest, leases, responding, brakes, types_apart, refusal, history, life }
+    }
+
+    /// Takes over what a view begins with. Its task notes the same after its first events, and before that the view may be saved or handed over.
+    pub(super) fn begin_with(&self, snapshot: &Arc<Snapshot>, brakes: NotedBrakes, history: ServerHistory) {
+        self.replace(snapshot);
+        *self.brakes.lock().unwrap_or_else(PoisonError::into_inner) = brakes;
+        self.note_history(history);
     }
 
     /// One more session is blocked, or one less.
@@ -129,6 +136,10 @@ impl Published {
     /// Returns what a later view is to know of the servers, by their places in the plan of this one.
     pub(super) fn history(&self) -> ServerHistory {
         self.history.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn lowest(&self) -> BTreeMap<Authority, LowestOpen> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).lowest.clone()
     }
 
     pub(super) fn note_responding(&self, servers: impl Iterator<Item = u16>) {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use weir_core::protocol::sources::Plan;
-use weir_core::protocol::view::Class;
+use weir_core::protocol::sources::{LowestOpen, Plan};
+use weir_core::protocol::view::{Class, Origin};
 use weir_core::xds::{Authority, Name};
 
 /// The places of servers that are known by name. Servers with one URI and different settings have one name (BOOT-9).
@@ -39,16 +39,26 @@ impl ServerPlaces {
         self.places.get(earlier)?.own
     }
 
-    /// Returns the place and the rank of the server that a resource of an earlier server belongs to: that server, or the first one with its name that is in
-    /// the list for the resource.
+    /// Returns the place and the rank of the server that a resource of an earlier server belongs to.
     pub(crate) fn of_resource(&self, earlier: usize, class: Class, name: &Name) -> Option<(u16, u8)> {
+        match class {
+            Class::Wildcard => self.in_list(earlier, &Authority::TopLevel),
+            Class::Named => self.in_list(earlier, &Authority::of(name)),
+        }
+    }
+
+    /// Returns the place and the rank that an earlier server has in the list of an authority: that server, or the first one with its name there.
+    pub(crate) fn in_list(&self, earlier: usize, authority: &Authority) -> Option<(u16, u8)> {
         let NamedPlaces { own, all } = self.places.get(earlier)?;
-        let authority = match class {
-            Class::Wildcard => Authority::TopLevel,
-            Class::Named => Authority::of(name),
-        };
-        let list = &self.plan.authority(&authority)?.servers;
+        let list = &self.plan.authority(authority)?.servers;
         let rank = |place: u16| u8::try_from(list.iter().position(|at| *at == usize::from(place))?).ok();
         own.iter().chain(all).find_map(|place| Some((*place, rank(*place)?)))
+    }
+
+    /// Finds the lowest open server of an authority in its present list. One that is gone from the list keeps its rank.
+    pub(crate) fn of_lowest(&self, earlier: LowestOpen, authority: &Authority) -> LowestOpen {
+        let gone = (Origin::GONE.server, earlier.rank);
+        let (server, rank) = self.in_list(usize::from(earlier.server), authority).unwrap_or(gone);
+        LowestOpen { server, rank }
     }
 }

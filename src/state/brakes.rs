@@ -18,10 +18,7 @@ pub(super) fn records_of(
     servers: &[ServerRecord],
 ) -> Vec<BrakeRecord> {
     let since = noted.at.map(|at| at.elapsed()).filter(|_| any_responds).unwrap_or_default();
-    let place = |server: u16| {
-        let name = names.get(&server)?;
-        u32::try_from(servers.iter().position(|known| known.name == *name)?).ok()
-    };
+    let place = |server: u16| ServerRecord::place_among(servers, names.get(&server)?);
     let passed = |set: &SetState| if set.is_stopped { Duration::ZERO } else { since };
     let held = |held: &HeldRemoval, passed: Duration| {
         Some(HeldRecord {

@@ -9,16 +9,17 @@ use bytes::Bytes;
 use prost::Message;
 use redb::{Database, ReadableDatabase, ReadableTable};
 use weir_core::proto::{Any, discovery};
+use weir_core::protocol::sources::LowestOpen;
 use weir_core::protocol::view::{BrakeState, Class, SavedResource, SavedSet, Snapshot};
-use weir_core::xds::{ContentHash, HeaderHashes, HeaderName, Name, Resource};
+use weir_core::xds::{Authority, ContentHash, HeaderHashes, HeaderName, Name, Resource};
 
-use super::brakes;
 use super::file::{BODIES, FileFault, RESOURCES, VIEWS};
 use super::records::{
     ContentRecord, DamagedRecord, ResourceRecord, SetRecord, ViewPlace, ViewRecord, parts_of_key, place_of, verified,
 };
 use super::save::{Contents, ViewId, WrittenSet, WrittenView};
 use super::sealing::SealingKey;
+use super::{brakes, lowest};
 use crate::relay::{ServerPlaces, Views};
 
 /// A view as it is in the file.
@@ -146,6 +147,11 @@ impl Stored {
         brakes::state_of(&view.record.brakes, &places(&view.record, views))
     }
 
+    /// Returns the lowest open servers of a view.
+    pub(crate) fn lowest_of(view: &StoredView, views: &Views) -> BTreeMap<Authority, LowestOpen> {
+        lowest::lowest_of(&view.record.lowest, &places(&view.record, views))
+    }
+
     /// Makes the sets of a view. A set of `*` is left out if any part of it cannot be used; a set of names is left out if no part can.
     pub(crate) fn sets_of(
         &self,
@@ -229,6 +235,7 @@ pub(super) fn written(view: &StoredView, (restored, life): &(Arc<Snapshot>, u64)
         servers,
         at: view.record.written,
         brake_changes: 0,
+        lowest: Stored::lowest_of(view, views),
     }
 }
 

@@ -11,6 +11,7 @@ mod counters;
 mod file;
 pub(crate) mod inputs;
 mod load;
+mod lowest;
 pub(crate) mod offline;
 mod portable;
 mod records;

@@ -43,6 +43,23 @@ pub(super) struct ViewRecord {
     /// Identifies the key of their hashes. With another key, no client would find the view.
     #[prost(string, tag = "11")]
     pub(crate) hashes: String,
+    /// The lowest open server of each authority.
+    #[prost(message, repeated, tag = "12")]
+    pub(crate) lowest: Vec<LowestRecord>,
+}
+
+/// The lowest open server of an authority.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LowestRecord {
+    /// Without it, this is the top level.
+    #[prost(string, optional, tag = "1")]
+    pub(crate) authority: Option<String>,
+    /// The server's place in the list of the view.
+    #[prost(uint32, tag = "2")]
+    pub(crate) server: u32,
+    /// Its rank in the list of the authority.
+    #[prost(uint32, tag = "3")]
+    pub(crate) rank: u32,
 }
 
 /// A header in the key of a view. Its value is not in the file.
@@ -94,6 +111,13 @@ pub(super) struct ServerRecord {
     /// When the view last had a stream on which the server had responded, in milliseconds since 1970; 0 if unknown.
     #[prost(uint64, tag = "2")]
     pub(crate) heard: u64,
+}
+
+impl ServerRecord {
+    /// Returns the place of a server in the list of a view.
+    pub(super) fn place_among(servers: &[Self], name: &str) -> Option<u32> {
+        u32::try_from(servers.iter().position(|known| known.name == name)?).ok()
+    }
 }
 
 /// The resources of one type and class.

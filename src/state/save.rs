@@ -11,17 +11,19 @@ use std::sync::Arc;
 use prost::Message;
 use redb::{Database, ReadableTable, Table};
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::view::{Class, ResourceTable, Revision, SavedSet, Snapshot, TableEntry};
-use weir_core::xds::{ContentHash, Name, Resource, SharingKey, Type};
+use weir_core::protocol::sources::LowestOpen;
+use weir_core::protocol::view::{Class, ResourceTable, Revision, SavedSet, TableEntry};
+use weir_core::xds::{Authority, ContentHash, Name, Resource, SharingKey, Type};
 
 use super::brakes::records_of;
 use super::file::{BODIES, FileFault, RESOURCES, VIEWS};
+use super::lowest;
 use super::records::{
     ContentRecord, ResourceRecord, ServerRecord, SetRecord, ViewRecord, keys_of_set, keys_of_view, place_of,
     resource_key, stamped, verified,
 };
 use super::sealing::SealingKey;
-use crate::relay::NotedBrakes;
+use crate::relay::ViewToSave;
 
 /// Identifies a view in the file: whether it belongs to the hub, and its key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -33,15 +35,11 @@ pub(super) struct ViewId {
 /// A view to be saved, in its present state.
 pub(super) struct CurrentView {
     pub(crate) id: ViewId,
-    pub(crate) snapshot: Arc<Snapshot>,
-    /// The life of the view. Revisions of another life are not comparable, so the whole view is then written.
-    pub(crate) life: u64,
+    /// Revisions of another life of the view are not comparable, so the whole view is then written.
+    pub(crate) view: ViewToSave,
     pub(crate) record: ViewRecord,
     /// The names of servers, by their places in the plan. Resources of other servers are not saved.
     pub(crate) servers: Arc<BTreeMap<u16, String>>,
-    /// The servers that respond now.
-    pub(crate) responding: Vec<u16>,
-    pub(crate) brakes: NotedBrakes,
 }
 
 /// A view as it is in the file.
@@ -49,7 +47,7 @@ pub(super) struct CurrentView {
 pub(super) struct WrittenView {
     pub(crate) number: u32,
     pub(crate) revision: Revision,
-    /// See [`Snapshot::reattributed`].
+    /// How often resources of [`ViewToSave::snapshot`] have become those of another server.
     pub(crate) reattributed: u64,
     pub(crate) life: u64,
     pub(crate) sets: BTreeMap<(Type, Class), WrittenSet>,
@@ -60,11 +58,22 @@ pub(super) struct WrittenView {
     pub(crate) servers: Vec<ServerRecord>,
     /// When the view's record was written, in milliseconds since 1970.
     pub(crate) at: u64,
-    /// See [`NotedBrakes::changes`].
+    /// The changes of [`ViewToSave::brakes`].
     pub(crate) brake_changes: u64,
+    /// See [`ViewToSave::lowest`].
+    pub(crate) lowest: BTreeMap<Authority, LowestOpen>,
 }
 
 impl WrittenView {
+    /// Whether the file has all of a view.
+    pub(super) fn has_all_of(&self, view: &ViewToSave, now: u64) -> bool {
+        let ViewToSave { snapshot, life, responding, brakes, lowest, .. } = view;
+        (self.life, self.revision, self.brake_changes) == (*life, snapshot.revision, brakes.changes)
+            && self.reattributed == snapshot.reattributed()
+            && self.lowest == *lowest
+            && self.says_who_is_heard(responding, now)
+    }
+
     /// Whether the record is recent enough as to which servers respond. If none responds, it always is.
     pub(super) fn says_who_is_heard(&self, responding: &[u16], now: u64) -> bool {
         responding.is_empty() || now < self.at + HEARD_EVERY
@@ -139,10 +148,10 @@ impl Contents {
             for current in changed {
                 let mut before = self.views.get(&current.id).cloned().unwrap_or_else(|| {
                     next_view += 1;
-                    WrittenView { number: next_view - 1, life: current.life, ..WrittenView::default() }
+                    WrittenView { number: next_view - 1, life: current.view.life, ..WrittenView::default() }
                 });
-                if before.life != current.life {
-                    (before.life, before.revision) = (current.life, Revision::ZERO);
+                if before.life != current.view.life {
+                    (before.life, before.revision) = (current.view.life, Revision::ZERO);
                 }
                 written.push((current.id.clone(), writer.write_view(current, before)?));
             }
@@ -177,7 +186,8 @@ struct Writer<'a, 'txn> {
 
 impl Writer<'_, '_> {
     fn write_view(&mut self, current: &CurrentView, mut written: WrittenView) -> Result<WrittenView, FileFault> {
-        let CurrentView { snapshot, record, servers, responding, .. } = current;
+        let CurrentView { id: _, view, record, servers } = current;
+        let ViewToSave { snapshot, responding, brakes, lowest, .. } = view;
         for server in servers.values() {
             if !written.servers.iter().any(|known| known.name == *server) {
                 written.servers.push(ServerRecord { name: server.clone(), heard: 0 });
@@ -193,7 +203,8 @@ impl Writer<'_, '_> {
                 *class == Class::Named || table.sums().by_server().keys().all(|server| servers.contains_key(server));
             SavedSet::can_be_of(*class, table) && is_ours && (self.form.key.is_some() || !kind.is_secret())
         };
-        record.brakes = records_of(&current.brakes, !responding.is_empty(), servers, &record.servers);
+        record.brakes = records_of(brakes, !responding.is_empty(), servers, &record.servers);
+        record.lowest = lowest::records_of(lowest, servers, &record.servers);
         record.lacks_secrets = self.form.key.is_none() && snapshot.tables().any(|(kind, ..)| kind.is_secret());
         let tables: Vec<_> = snapshot.tables().filter(is_saved).collect();
         let is_there =
@@ -235,7 +246,8 @@ impl Writer<'_, '_> {
             written.sets.insert((kind.clone(), class), set);
         }
         (written.revision, written.reattributed) = (snapshot.revision, snapshot.reattributed());
-        (written.at, written.brake_changes) = (self.form.now, current.brakes.changes);
+        (written.at, written.brake_changes) = (self.form.now, brakes.changes);
+        written.lowest.clone_from(lowest);
         let record = stamped(&written.number.to_be_bytes(), record.encode_to_vec());
         self.views.insert(written.number, &*record)?;
         Ok(written)

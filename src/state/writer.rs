@@ -20,7 +20,7 @@ use super::load::{NotUsed, Stored, StoredView, WallClock, id_of, written};
 use super::save::{Contents, CurrentView, Form, Saved, ViewId, WrittenView};
 use super::sealing::SealingKey;
 use super::{StateOptions, WhenOlder};
-use crate::relay::{Newest, SavedView, StateLoad, ViewToSave, Views};
+use crate::relay::{Newest, SavedView, StateLoad, Views};
 
 /// Controls the thread that writes the state.
 pub(crate) struct StateWriter {
@@ -283,8 +283,8 @@ impl Work {
             return Ok(Err((NotUsed::TooOld, Some(id))));
         }
         let counts_for_readiness = !(is_old && self.options.when_older == WhenOlder::NotReady);
-        let brakes = Stored::brakes_of(view, of);
-        let saved = SavedView { key: id.key.clone(), sets, brakes, counts_for_readiness, age };
+        let (brakes, lowest) = (Stored::brakes_of(view, of), Stored::lowest_of(view, of));
+        let saved = SavedView { key: id.key.clone(), sets, brakes, lowest, counts_for_readiness, age };
         match of.restore(saved, self.options.keep) {
             Some(restored) => {
                 if counts_for_readiness && count > 0 {
@@ -314,12 +314,12 @@ impl Work {
             for view in of.to_save() {
                 here.insert(view.key.clone(), view); // a view that has started to run comes last, and replaces the waiting one
             }
-            for ViewToSave { key, snapshot, life, responding, brakes, is_refused } in here.into_values() {
-                let id = ViewId { shared, key };
+            for view in here.into_values() {
+                let id = ViewId { shared, key: view.key.clone() };
                 if !seen.insert(id.clone()) {
                     continue; // a later view follows it
                 }
-                if is_refused {
+                if view.is_refused {
                     self.begun_without.remove(&id);
                     self.unused.remove(&id);
                     present.remove(&id);
@@ -327,24 +327,19 @@ impl Work {
                 }
                 present.insert(id.clone());
                 if self.begun_without.contains(&id) {
-                    if responding.is_empty() {
+                    if view.responding.is_empty() {
                         continue;
                     }
                     self.begun_without.remove(&id);
                     self.unused.remove(&id);
                 }
                 let known = contents.views.get(&id);
-                let is_current = known.is_some_and(|known| {
-                    let is_same =
-                        (known.life, known.revision, known.brake_changes) == (life, snapshot.revision, brakes.changes);
-                    let is_same = is_same && known.reattributed == snapshot.reattributed();
-                    is_same && known.says_who_is_heard(&responding, now)
-                });
-                if is_current || known.is_none() && snapshot.revision == Revision::ZERO {
+                let is_current = known.is_some_and(|known| known.has_all_of(&view, now));
+                if is_current || known.is_none() && view.snapshot.revision == Revision::ZERO {
                     continue;
                 }
                 let record = common.get_or_init(|| Common::of(&of, shared)).record(&id.key);
-                changed.push(CurrentView { id, snapshot, life, record, servers: servers.clone(), responding, brakes });
+                changed.push(CurrentView { id, view, record, servers: servers.clone() });
             }
         }
         let wall_time =

@@ -403,6 +403,30 @@ async fn a_view_that_had_fallen_back_goes_on_at_the_next_server() {
     assert_eq!(back.sent().await.set, ["a"]);
 }
 
+/// FB-31: the server that a view has goes on with it although a reload puts another one in front. Everything is cached, and what changes meanwhile must not
+/// wait for a server that was never there.
+#[tokio::test]
+async fn a_server_that_is_put_in_front_and_is_away_does_not_stop_the_one_that_was_active() {
+    let dead = Plane::start(&BOTH).await.kill().await;
+    let mut active = Plane::start(&BOTH).await;
+    let world = World::start("in-front", &text(&[active.address], AT_ONCE)).await;
+    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
+    client.ask(CDS, &[], Some("web"));
+    let stream = active.stream().await;
+    say(&stream, "1", &TWO, &TWO, &[]);
+    client.sent().await;
+    is_settled(&world.relay).await;
+    world.change(&text(&[dead, active.address], AT_ONCE)).await;
+    assert_eq!(client.ended().await, Code::Unavailable);
+    let mut back = Client::connect(world.relay.address, Variant::Delta).await;
+    back.ask(CDS, &[], Some("web"));
+    assert_eq!(back.sent().await.set, ["a", "b"]);
+    let stream = active.stream().await;
+    let news = [("a", "2"), ("b", "1")];
+    say(&stream, "2", &news, &news, &[]);
+    assert_eq!(back.sent().await.set, ["a"]);
+}
+
 /// I3: a view begins with the resources that the view before it has when the first client comes, not with those at the time of the reload.
 #[tokio::test]
 async fn what_changes_after_the_reload_is_not_taken_back_for_those_who_come_later() {

@@ -12,7 +12,6 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use weir_core::proto::Request;
-use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::Client;
 use weir_core::protocol::view::{Class, ResourceTable};
 use weir_core::xds::{Clearance, KeyRule, Name, SharingKey, Type};
@@ -147,8 +146,8 @@ impl ViewMap {
     }
 
     /// Returns all views, running and waiting. One that begins to run meanwhile may be among both.
-    pub(super) fn to_save(&self, now: Moment, has_lasting_hashes: bool) -> Vec<ViewToSave> {
-        let mut all = self.waiting.to_save(now);
+    pub(super) fn to_save(&self, has_lasting_hashes: bool) -> Vec<ViewToSave> {
+        let mut all = self.waiting.to_save();
         let is_lasting = |key: &SharingKey| has_lasting_hashes || key.headers().is_empty();
         all.retain(|view| is_lasting(&view.key));
         let running: Vec<(SharingKey, Arc<Published>)> = self
@@ -163,6 +162,7 @@ impl ViewMap {
             life: published.life(),
             responding: published.responding(),
             brakes: published.brakes(),
+            lowest: published.lowest(),
             is_refused: published.refusal().is_some(),
         }));
         all
@@ -275,9 +275,9 @@ impl ViewHandle {
             key.parts(&shared.rule).into_iter().map(|(field, value)| (field.to_string(), value)).collect();
         let values = view_values(fields.iter().map(|(_, value)| value.as_str()));
         let begins_empty = || WaitingView::new(shared.empty_view(), FromDisk::default());
-        let WaitingView { view, from_disk, history, life } = waiting.unwrap_or_else(begins_empty);
+        let WaitingView { view, from_disk, history, brakes, life } = waiting.unwrap_or_else(begins_empty);
         let published = Arc::new(Published::new(shared.view_options.clone(), life));
-        published.replace(view.snapshot());
+        published.begin_with(view.snapshot(), brakes, history.clone());
         let usage = Arc::new(ViewUsage::new(Instant::now()));
         let active = Arc::new(AtomicUsize::new(shared.first_server()));
         let (sender, commands) = mpsc::channel(1024);

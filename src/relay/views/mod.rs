@@ -251,7 +251,7 @@ impl Views {
 
     /// Returns all views, running and waiting. One that begins to run meanwhile may be among both.
     pub(crate) fn to_save(&self) -> Vec<ViewToSave> {
-        self.map.to_save(self.shared.clock.now(), self.shared.has_lasting_hashes())
+        self.map.to_save(self.shared.has_lasting_hashes())
     }
 
     /// Returns how many views have something from disk that no server has confirmed, running or waiting for their first client.

@@ -1,14 +1,14 @@
 //! Views of an earlier process. They are complete before their first client comes, and wait for it without a task and without a stream.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::sources::ServerHistory;
+use weir_core::protocol::sources::{LowestOpen, ServerHistory};
 use weir_core::protocol::view::{BrakeState, Class, SavedSet, Snapshot, View};
 use weir_core::xds::{Authority, SharingKey};
 
@@ -19,6 +19,8 @@ pub(crate) struct SavedView {
     pub(crate) key: SharingKey,
     pub(crate) sets: Vec<SavedSet>,
     pub(crate) brakes: BrakeState,
+    /// The lowest open server of each authority.
+    pub(crate) lowest: BTreeMap<Authority, LowestOpen>,
     /// Whether the relay may be ready for new clients because of this view.
     pub(crate) counts_for_readiness: bool,
     /// For how long its servers had not been heard when it was loaded, if that is known.
@@ -31,26 +33,31 @@ pub(super) struct WaitingView {
     pub(super) from_disk: FromDisk,
     /// What the earlier view knew of the servers.
     pub(super) history: ServerHistory,
+    /// What brakes hold. There may be very much of it, so it is not asked for again each time.
+    pub(super) brakes: NotedBrakes,
     /// See [`Published`].
     pub(super) life: u64,
 }
 
 impl WaitingView {
     pub(super) fn new(view: View, from_disk: FromDisk) -> Self {
-        Self { view, from_disk, history: ServerHistory::default(), life: LIVES.fetch_add(1, Ordering::Relaxed) }
+        let (history, brakes) = Default::default();
+        Self { view, from_disk, history, brakes, life: LIVES.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Puts what was saved into an empty view. It is dropped if its clients do not come within `keep`.
     pub(super) fn restored(saved: SavedView, mut view: View, now: Moment, keep: Duration) -> Self {
-        let SavedView { key: _, sets, brakes, counts_for_readiness, age } = saved;
+        let SavedView { key: _, sets, brakes, lowest, counts_for_readiness, age } = saved;
         let answered = if counts_for_readiness { authorities_of(&sets) } else { BTreeSet::new() };
         view.restore(sets, now + keep, now);
         view.restore_brakes(&brakes, now);
-        Self::new(view, FromDisk { answered, age, loaded: Some(Instant::now()) })
+        let from_disk = FromDisk { answered, age, loaded: Some(Instant::now()) };
+        let (history, brakes) = (ServerHistory { lowest, ..ServerHistory::default() }, noted_brakes(&view, now));
+        Self { history, brakes, ..Self::new(view, from_disk) }
     }
 }
 
-/// Returns what brakes hold in a view that waits.
+/// Returns what brakes hold in a view without a task.
 pub(super) fn noted_brakes(view: &View, now: Moment) -> NotedBrakes {
     let state = if view.holds().is_braked() { view.holds().brake_state(now) } else { BrakeState::default() };
     NotedBrakes { state: state.into(), at: None, changes: 0 }
@@ -95,14 +102,15 @@ impl WaitingViews {
         }
     }
 
-    pub(super) fn to_save(&self, now: Moment) -> Vec<ViewToSave> {
+    pub(super) fn to_save(&self) -> Vec<ViewToSave> {
         let waiting = self.lock();
         let of_waiting = waiting.iter().map(|(key, waiting)| ViewToSave {
             key: key.clone(),
             snapshot: waiting.view.snapshot().clone(),
             life: waiting.life,
             responding: Vec::new(),
-            brakes: noted_brakes(&waiting.view, now),
+            brakes: waiting.brakes.clone(),
+            lowest: waiting.history.lowest.clone(),
             is_refused: false,
         });
         of_waiting.collect()
@@ -138,6 +146,8 @@ pub(crate) struct ViewToSave {
     /// Places of the servers that have responded on an open stream of the view.
     pub(crate) responding: Vec<u16>,
     pub(crate) brakes: NotedBrakes,
+    /// The lowest open server of each authority.
+    pub(crate) lowest: BTreeMap<Authority, LowestOpen>,
     /// The server refuses the view: nothing of it is saved, and what was saved before is removed.
     pub(crate) is_refused: bool,
 }

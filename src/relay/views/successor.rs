@@ -177,7 +177,7 @@ impl ViewSeed {
         view.restore_brakes(&placed_brakes(&inherited.brakes, &places), self.now);
         let from_disk = FromDisk { answered, age, loaded: Some(Instant::now()) };
         let history = placed_history(&inherited.history, &places);
-        WaitingView { history, ..WaitingView::new(view, from_disk) }
+        WaitingView { history, brakes: noted_brakes(&view, self.now), ..WaitingView::new(view, from_disk) }
     }
 }
 
@@ -210,12 +210,13 @@ fn placed_brakes(noted: &NotedBrakes, places: &ServerPlaces) -> BrakeState {
     state
 }
 
-/// Drops what is known of servers that are in no list any more.
+/// Drops what is known of servers that are in no list any more, but that one of them was the lowest open one.
 fn placed_history(of: &ServerHistory, places: &ServerPlaces) -> ServerHistory {
     let recovery = |(server, of): (&u16, &Recovery)| Some((places.of_server(usize::from(*server))?, *of));
     let refused = |(server, of): (&usize, &BTreeSet<Type>)| Some((usize::from(places.of_server(*server)?), of.clone()));
     let (recoveries, refused) = (of.recoveries.iter().filter_map(recovery), of.refused.iter().filter_map(refused));
-    ServerHistory { fallen: of.fallen.clone(), recoveries: recoveries.collect(), refused: refused.collect() }
+    let lowest = of.lowest.iter().map(|(of, lowest)| (of.clone(), places.of_lowest(*lowest, of)));
+    ServerHistory { lowest: lowest.collect(), recoveries: recoveries.collect(), refused: refused.collect() }
 }
 
 const GONE: (u16, u8) = (Origin::GONE.server, Origin::GONE.rank);

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use redb::Database;
 use tokio::time::Instant;
+use weir_core::protocol::sources::LowestOpen;
 use weir_core::protocol::view::{BrakeState, Class, HeldRemoval, SavedSet, SetState};
+use weir_core::xds::Authority;
 
 use super::world::{World, shown};
 use super::*;
@@ -59,8 +61,8 @@ fn restore(database: &Database, views: &Views, clock: &WallClock) -> Contents {
     let stored = Stored::read(database, None).unwrap();
     let view = &stored.views[0];
     let (sets, id) = (stored.sets_of(view, views, clock).unwrap(), id_of(&view.record, views).unwrap());
-    let (brakes, counts_for_readiness, age) = Default::default();
-    let saved = SavedView { key: id.key.clone(), sets, brakes, counts_for_readiness, age };
+    let (brakes, lowest, counts_for_readiness, age) = Default::default();
+    let saved = SavedView { key: id.key.clone(), sets, brakes, lowest, counts_for_readiness, age };
     let restored = views.restore(saved, MINUTE).unwrap();
     let mut contents = stored.contents();
     contents.views.insert(id, written(view, &restored, views));
@@ -252,4 +254,32 @@ fn what_brakes_hold_is_saved_with_its_age_and_restored_for_the_servers_that_are_
         }
     }
     assert_eq!(records_of(&noted, true, &names, &servers)[0].removals.len(), 2, "of servers that are saved");
+}
+
+/// A view that had fallen back goes on at its server after a restart.
+#[test]
+fn fb_31_the_lowest_open_server_of_an_authority_is_written_when_it_changes_and_restored_by_its_name() {
+    let (mut world, database, mut contents) = of_two_servers();
+    world.give(1, Class::Named, "a", None);
+    world.save(&mut contents, &database, None).unwrap();
+    assert!(world.is_saved(&contents));
+    let of_authority = Authority::Named("other".into());
+    let [first, second] = [0, 1].map(|at| LowestOpen { server: at, rank: 0 });
+    world.lowest = [(Authority::TopLevel, LowestOpen { rank: 1, ..second }), (of_authority.clone(), second)].into();
+    assert!(!world.is_saved(&contents), "nothing else has changed");
+    world.save(&mut contents, &database, None).unwrap();
+    assert!(world.is_saved(&contents));
+
+    let stored = Stored::read(&database, None).unwrap();
+    let lists = |top: &[&'static str], of: &'static str| {
+        Stored::lowest_of(&stored.views[0], &views_to_lists(top, &[("other", of)]))
+    };
+    let same = lists(&[ONE], TWO);
+    assert_eq!(same[&of_authority], second, "each authority has a list of its own");
+    assert_eq!(same[&Authority::TopLevel], LowestOpen { server: u16::MAX, rank: 1 }, "it is gone from this one");
+    assert_eq!(lists(&[ONE, TWO], ONE)[&Authority::TopLevel], LowestOpen { server: 1, rank: 1 });
+    assert_eq!(lists(&[TWO, ONE], ONE)[&Authority::TopLevel], first);
+    let views = views_to_lists(&[ONE, TWO], &[]);
+    let known = restore(&database, &views, &clock(&world, SECOND)).views.into_values().next().unwrap();
+    assert_eq!(known.lowest, Stored::lowest_of(&stored.views[0], &views), "it is not written again");
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weir_core::protocol::moment::Moment;
-use weir_core::protocol::view::{BrakeState, Class, SavedResource, SavedSet};
+use weir_core::protocol::view::{Class, SavedResource, SavedSet};
 use weir_core::xds::SharingKey;
 
 use super::world::{CDS, SECRETS, SERVER, Shown, World, shown};
@@ -129,8 +129,8 @@ fn give(views: &Views, cluster: &str, names: &[&str]) {
     let secret = SavedResource { key: "certificate".into(), resource, server: 0, rank: 0 };
     let (class, (settled, past)) = (Class::Named, Default::default());
     sets.push(SavedSet { kind, class, settled, past, has_expired: false, resources: vec![secret] });
-    let (key, brakes) = (key_of(cluster), BrakeState::default());
-    views.restore(SavedView { key, sets, brakes, counts_for_readiness: true, age: None }, MINUTE).unwrap();
+    let (key, (brakes, lowest)) = (key_of(cluster), Default::default());
+    views.restore(SavedView { key, sets, brakes, lowest, counts_for_readiness: true, age: None }, MINUTE).unwrap();
 }
 
 /// Writes a file with one view, by a process that then ends.

@@ -8,18 +8,19 @@ use bytes::Bytes;
 use redb::Database;
 use weir_core::proto::{Any, discovery};
 use weir_core::protocol::moment::Moment;
+use weir_core::protocol::sources::LowestOpen;
 use weir_core::protocol::view::ViewOptions;
 use weir_core::protocol::view::{
     Class, Completeness, Evidence, InterestChange, Origin, Retain, SavedSet, Selector, SessionId, Update, View,
 };
-use weir_core::xds::{BodyStore, KeyRule, Name, Resource, Type, TypeTable};
+use weir_core::xds::{Authority, BodyStore, KeyRule, Name, Resource, Type, TypeTable};
 
 use super::super::file::FileFault;
 use super::super::load::Stored;
 use super::super::records::ViewRecord;
 use super::super::save::{Contents, CurrentView, Form, Saved, ViewId};
 use super::super::sealing::SealingKey;
-use crate::relay::NotedBrakes;
+use crate::relay::{NotedBrakes, ViewToSave};
 
 pub(super) const SERVER: &str = "http://server";
 pub(super) const CDS: &str = "envoy.config.cluster.v3.Cluster";
@@ -40,6 +41,7 @@ pub(super) struct World {
     pub(super) servers: BTreeMap<u16, String>,
     pub(super) responding: Vec<u16>,
     pub(super) brakes: NotedBrakes,
+    pub(super) lowest: BTreeMap<Authority, LowestOpen>,
 }
 
 impl World {
@@ -55,6 +57,7 @@ impl World {
             servers: BTreeMap::from([(0, SERVER.to_owned())]),
             responding: vec![0],
             brakes: NotedBrakes::default(),
+            lowest: BTreeMap::new(),
         };
         (0..count).for_each(|number| world.add_view(number));
         world
@@ -164,14 +167,29 @@ impl World {
         let servers = Arc::new(self.servers.clone());
         let current = |(id, view): &(ViewId, View)| CurrentView {
             id: id.clone(),
-            snapshot: view.snapshot().clone(),
-            life: self.life,
+            view: self.to_save(id, view),
             record: ViewRecord { node: id.key.upstream_node(), ..ViewRecord::default() },
             servers: servers.clone(),
-            responding: self.responding.clone(),
-            brakes: self.brakes.clone(),
         };
         self.views.iter().map(current).collect()
+    }
+
+    fn to_save(&self, id: &ViewId, view: &View) -> ViewToSave {
+        ViewToSave {
+            key: id.key.clone(),
+            snapshot: view.snapshot().clone(),
+            life: self.life,
+            responding: self.responding.clone(),
+            brakes: self.brakes.clone(),
+            lowest: self.lowest.clone(),
+            is_refused: false,
+        }
+    }
+
+    /// Whether the file has all of the first view.
+    pub(super) fn is_saved(&self, contents: &Contents) -> bool {
+        let (id, view) = &self.views[0];
+        contents.views[id].has_all_of(&self.to_save(id, view), self.now)
     }
 
     /// Saves every view, and removes those that no longer exist.

@@ -188,9 +188,11 @@ mod tests {
 
     #[test]
     fn a_trial_has_all_answers_when_there_is_one_of_each_type_in_either_variant() {
-        let request = |type_url: &str| Request::Sotw(DiscoveryRequest { type_url: type_url.into(), ..Default::default() });
+        let request =
+            |type_url: &str| Request::Sotw(DiscoveryRequest { type_url: type_url.into(), ..Default::default() });
         let answers = Answers::of(&["x/one", "x/two"].map(request));
-        let sotw = |type_url: &str| DiscoveryResponse { type_url: type_url.into(), ..Default::default() }.encode_to_vec();
+        let sotw =
+            |type_url: &str| DiscoveryResponse { type_url: type_url.into(), ..Default::default() }.encode_to_vec();
         for (message, taken) in [(&b"no message"[..], vec![]), (&sotw("x/other"), vec![]), (&sotw("x/two"), vec![1])] {
             answers.note(message);
             assert_eq!((answers.taken(), answers.has_all()), (taken.into_iter().collect(), false));

@@ -54,12 +54,21 @@ pub struct LadderSummary<'a> {
 /// What a later view of the same key needs to know about the servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerHistory {
-    /// Authorities that have fallen back.
-    pub fallen: BTreeSet<Authority>,
+    /// The lowest open server of each authority.
+    pub lowest: BTreeMap<Authority, LowestOpen>,
     /// The servers that are away, or were away a moment ago, by their indexes in the plan.
     pub recoveries: BTreeMap<u16, Recovery>,
     /// The types for which each server ends streams, by its index in the plan.
     pub refused: BTreeMap<usize, BTreeSet<Type>>,
+}
+
+/// The lowest open server of an authority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LowestOpen {
+    /// Its place in the plan. That of [`Origin::GONE`] stands for a server that is in no list any more.
+    pub server: u16,
+    /// Its place in the authority's list, or in the list of the time when it was in one.
+    pub rank: u8,
 }
 
 impl ServerHistory {
@@ -80,14 +89,15 @@ pub(super) struct Ladders {
     dropped: bool,
     /// Authorities with missing names whose ladders are `cached` and have no timer running.
     missed: BTreeSet<Authority>,
-    /// Authorities that had fallen back in an earlier view, and have had no active server since. They may fall back without another reason.
-    fallen: BTreeSet<Authority>,
+    /// The lowest open servers of an earlier view, for authorities that have had no active server since. If that server has another one in front of it in the
+    /// list now, or had one and is gone from the list, the authority may fall back without another reason.
+    earlier: BTreeMap<Authority, LowestOpen>,
 }
 
 impl Ladders {
     pub(super) fn new(plan: Arc<Plan>) -> Self {
-        let (ladders, dropped, missed, fallen) = Default::default();
-        Self { plan, ladders, dropped, missed, fallen }
+        let (ladders, dropped, missed, earlier) = Default::default();
+        Self { plan, ladders, dropped, missed, earlier }
     }
 
     pub(super) fn authorities(&self) -> impl Iterator<Item = &Authority> {
@@ -139,12 +149,12 @@ impl Ladders {
         let unreachable = servers.iter().enumerate().map(is_unreachable).collect();
         let lowest = self.ladders.get(authority).and_then(|ladder| servers.get(ladder.open().next_back()?));
         let refused = lowest.map(|server| findings[*server].refused());
-        let goes_on = self.fallen.contains(authority);
+        let goes_on = self.earlier.get(authority).is_some_and(|lowest| lowest.rank > 0);
         let around = AuthorityContext { authority, goes_on, unreachable, refused, view };
         let ladder = self.ladder(authority);
         let actions = event(ladder, &around);
         if ladder.active().is_some() {
-            self.fallen.remove(authority);
+            self.earlier.remove(authority);
         }
         actions
     }
@@ -188,15 +198,29 @@ impl Ladders {
         awake.map(|(authority, _)| authority.clone()).filter(|of| !wanted(of)).collect()
     }
 
-    /// Returns the authorities that have fallen back, here or in an earlier view.
-    pub(super) fn fallen(&self) -> BTreeSet<Authority> {
-        let has_fallen = |ladder: &Ladder| ladder.open().len() > 1;
-        let here = self.ladders.iter().filter(|(_, ladder)| has_fallen(ladder)).map(|(authority, _)| authority);
-        here.chain(&self.fallen).cloned().collect()
+    /// Returns the lowest open server of each authority, here or in an earlier view.
+    pub(super) fn lowest(&self) -> BTreeMap<Authority, LowestOpen> {
+        let mut all = self.earlier.clone();
+        for (authority, ladder) in &self.ladders {
+            let servers = self.plan.authority(authority).map_or(&[][..], |plan| &plan.servers);
+            let Some((rung, server)) = ladder.open().next_back().and_then(|rung| Some((rung, *servers.get(rung)?)))
+            else {
+                continue;
+            };
+            let here = LowestOpen {
+                server: u16::try_from(server).unwrap_or(u16::MAX),
+                rank: u8::try_from(rung).unwrap_or(u8::MAX),
+            };
+            let lowest = all.entry(authority.clone()).or_insert(here);
+            if here.rank >= lowest.rank {
+                *lowest = here;
+            }
+        }
+        all
     }
 
-    pub(super) fn go_on_fallen(&mut self, authorities: BTreeSet<Authority>) {
-        self.fallen = authorities.into_iter().filter(|of| self.plan.authority(of).is_some()).collect();
+    pub(super) fn go_on(&mut self, lowest: BTreeMap<Authority, LowestOpen>) {
+        self.earlier = lowest.into_iter().filter(|(of, _)| self.plan.authority(of).is_some()).collect();
     }
 
     /// Returns authorities with interest whose servers are all unreachable.

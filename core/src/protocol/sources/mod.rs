@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ladders::{AuthorityContext, Ladders};
-pub use ladders::{LadderSummary, ServerHistory, SetUpdates, UpdateBatch};
+pub use ladders::{LadderSummary, LowestOpen, ServerHistory, SetUpdates, UpdateBatch};
 pub(crate) use plan::authority_of;
 pub use plan::{AuthorityPlan, Plan, ServerPlan};
 pub use servers::{Reachability, StreamEnd, StreamId};
@@ -161,12 +161,12 @@ impl Sources {
     /// Returns what a later view of the same key needs to know.
     pub fn history(&mut self, now: Moment) -> ServerHistory {
         let refused = self.servers.findings().iter().map(|of| of.refused().clone()).enumerate().collect();
-        ServerHistory { fallen: self.ladders.fallen(), recoveries: self.servers.recoveries(now), refused }
+        ServerHistory { lowest: self.ladders.lowest(), recoveries: self.servers.recoveries(now), refused }
     }
 
-    /// Goes on from an earlier view. Authorities that had fallen back may do so again at once, even if everything is cached.
+    /// Goes on from an earlier view. By its lowest open servers, authorities may fall back even if everything is cached.
     pub fn go_on(&mut self, history: ServerHistory) {
-        self.ladders.go_on_fallen(history.fallen);
+        self.ladders.go_on(history.lowest);
         self.servers.go_on(history.recoveries, history.refused);
     }
 

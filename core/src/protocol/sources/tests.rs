@@ -24,9 +24,16 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::of_servers(1)
+    }
+
+    /// The authority `x` has all servers in its list.
+    fn of_servers(count: usize) -> Self {
         let table = Arc::new(TypeTable::new());
         let mut plan = Plan::single(Variant::Delta, ServerQuirks::default());
-        plan.authorities.insert("x".into(), AuthorityPlan { servers: vec![0], rule: Rule::Reachability });
+        plan.servers = vec![plan.servers[0].clone(); count];
+        let servers = (0..count).collect();
+        plan.authorities.insert("x".into(), AuthorityPlan { servers, rule: Rule::Reachability });
         let sources = Sources::new(Arc::new(plan), Bytes::from_static(b"node"), table.clone(), Arc::default());
         Self { view: View::new(table.clone(), Arc::default()), sources, table, now: Moment::START }
     }
@@ -117,7 +124,9 @@ fn fb_7_what_had_fallen_back_before_a_reload_goes_on_so_only_until_a_server_is_a
     let mut world = World::new();
     let x = Authority::Named("x".into());
     let gone = Authority::Named("of an earlier configuration".into());
-    world.sources.go_on(ServerHistory { fallen: [x.clone(), gone].into(), ..ServerHistory::default() });
+    let lowest = LowestOpen { server: 1, rank: 1 };
+    let earlier = [x.clone(), gone].map(|authority| (authority, lowest)).into();
+    world.sources.go_on(ServerHistory { lowest: earlier, ..ServerHistory::default() });
     world.want(true);
     let goes_on = |world: &mut World| {
         let mut goes_on = None;
@@ -130,12 +139,35 @@ fn fb_7_what_had_fallen_back_before_a_reload_goes_on_so_only_until_a_server_is_a
     assert!(goes_on(&mut world));
     world.sources.ended(STREAM, None, false, &world.view, world.now);
     assert!(goes_on(&mut world), "no server is active");
-    let of_the_next_view = |world: &mut World| world.sources.history(world.now).fallen;
-    assert_eq!(of_the_next_view(&mut world), [x.clone()].into(), "another reload");
+    let of_the_next_view = |world: &mut World| world.sources.history(world.now).lowest;
+    assert_eq!(of_the_next_view(&mut world), [(x.clone(), lowest)].into(), "another reload");
     world.open();
     goes_on(&mut world);
     assert!(!goes_on(&mut world), "a server has spoken");
-    assert_eq!(of_the_next_view(&mut world), [].into());
+    let first = LowestOpen { server: 0, rank: 0 };
+    assert_eq!(of_the_next_view(&mut world), [(x.clone(), first)].into());
+    world.sources.go_on(ServerHistory { lowest: [(x.clone(), first)].into(), ..ServerHistory::default() });
+    world.sources.ended(STREAM, None, false, &world.view, world.now);
+    assert!(!goes_on(&mut world), "the first one is not left with everything cached");
+}
+
+#[test]
+fn fb_31_a_later_view_is_told_of_the_lowest_server_that_is_open_or_was_before() {
+    let mut world = World::of_servers(3);
+    let x = Authority::Named("x".into());
+    let at = |at: u16| LowestOpen { server: at, rank: at as u8 };
+    let lowest = |world: &mut World| world.sources.history(world.now).lowest.get(&x).copied();
+    assert_eq!(lowest(&mut world), None);
+    world.sources.go_on(ServerHistory { lowest: [(x.clone(), at(1))].into(), ..ServerHistory::default() });
+    world.want(true);
+    assert_eq!(lowest(&mut world), Some(at(1)), "only the first is open here");
+    for (unreachable, expected) in [(0, at(1)), (1, at(2))] {
+        world.sources.ended(StreamId { server: unreachable, at: 0 }, None, false, &world.view, world.now);
+        assert_eq!(lowest(&mut world), Some(expected));
+    }
+    let gone = LowestOpen { server: u16::MAX, rank: 2 };
+    world.sources.go_on(ServerHistory { lowest: [(x.clone(), gone)].into(), ..ServerHistory::default() });
+    assert_eq!(lowest(&mut world), Some(at(2)), "one that is gone is not in the way of one that is there");
 }
 
 #[test]

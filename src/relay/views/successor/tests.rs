@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use weir_core::proto::{Any, discovery};
+use weir_core::protocol::sources::LowestOpen;
 use weir_core::protocol::view::{HeldRemoval, InterestChange, SavedSet, Selector, SessionId, SetState, Update, View};
 use weir_core::xds::{Authority, BodyStore, Resource, Type, TypeTable};
 
@@ -100,11 +101,9 @@ async fn a_view_counts_for_readiness_after_a_reload_if_a_server_has_responded_or
         let mut inherited = left_by(&view, &[SERVER]);
         inherited.has_responded = has_responded;
         inherited.from_disk.answered = if answered_before { of_names.clone() } else { BTreeSet::new() };
-        inherited.history.fallen = of_names.clone();
         let left = seed(&views).view(&inherited);
         let counts = has_responded || answered_before;
         assert_eq!(left.from_disk.answered, if counts { of_names.clone() } else { BTreeSet::new() });
-        assert_eq!(left.history.fallen, of_names);
     }
 }
 
@@ -118,6 +117,24 @@ async fn a_server_is_known_by_its_name_though_its_place_in_the_list_is_another()
     let left = seed(&views).view(&left_by(&view, &EARLIER));
     let sets = SavedSet::all_of(left.view.snapshot(), now);
     assert_eq!(origins(&sets[0]), [("a", 2, 2), ("b", 0, 0), ("c", GONE.0, GONE.1)]);
+}
+
+/// With another server in front of it, a server that is away may be left although everything is cached.
+#[test]
+fn fb_31_the_lowest_open_server_of_an_authority_has_its_rank_in_the_list_that_follows() {
+    let lowest = |servers: &[&'static str], of: LowestOpen| {
+        let history = ServerHistory { lowest: BTreeMap::from([(Authority::TopLevel, of)]), ..ServerHistory::default() };
+        let placed = placed_history(&history, &views_to_all(servers).shared().places_of(EARLIER));
+        let LowestOpen { server, rank } = placed.lowest[&Authority::TopLevel];
+        (server, rank)
+    };
+    let [first, second] = [0, 1].map(|at| LowestOpen { server: at, rank: at as u8 });
+    assert_eq!(lowest(&EARLIER, first), (0, 0));
+    assert_eq!(lowest(&["http://new", "http://one"], first), (1, 1), "there is another one in front of it");
+    assert_eq!(lowest(&["http://new", "http://two"], first), (GONE.0, 0), "it is gone, and had none in front of it");
+    assert_eq!(lowest(&EARLIER, second), (1, 1));
+    assert_eq!(lowest(&["http://two", "http://one"], second), (0, 0), "it is the first one now");
+    assert_eq!(lowest(&["http://one", "http://new"], second), (GONE.0, 1), "it is gone, and the first one was away");
 }
 
 /// They may have the same URI and other settings.
@@ -155,7 +172,7 @@ fn a_server_that_was_away_is_known_by_its_name_too() {
         [TypeTable::new().clusters(), TypeTable::new().resolve("own.Debug")].map(|kind| BTreeSet::from([kind]));
     let [of_first, of_gone] = refused;
     let refused = BTreeMap::from([(0, of_first.clone()), (1, BTreeSet::new()), (2, of_gone)]);
-    let history = ServerHistory { fallen: BTreeSet::new(), recoveries, refused };
+    let history = ServerHistory { lowest: BTreeMap::new(), recoveries, refused };
     let views = views_to_all(&["http://two", "http://new", "http://one"]);
     let placed = placed_history(&history, &views.shared().places_of(EARLIER));
     assert_eq!(placed.recoveries.into_keys().collect::<Vec<_>>(), [2], "and nothing of one that is gone");

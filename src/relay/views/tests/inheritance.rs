@@ -1,12 +1,15 @@
 //! What views take over from those of an earlier process or configuration, and what they do not.
 
+use std::collections::BTreeMap;
+
 use futures_util::FutureExt;
 use weir_core::proto::{Any, discovery};
 use weir_core::protocol::session::{NackChange, Nacked};
+use weir_core::protocol::sources::LowestOpen;
 use weir_core::protocol::upstream::ServerStatus;
-use weir_core::protocol::view::{BrakeState, SavedResource, SavedSet};
+use weir_core::protocol::view::{BrakeRules, BrakeState, HeldRemoval, SavedResource, SavedSet, SetState};
 use weir_core::xds::{
-    ContentHash, IdentityPattern, KeyField, Network, PermissionRule, Permissions, Resource, SetVersion,
+    Authority, ContentHash, IdentityPattern, KeyField, Network, PermissionRule, Permissions, Resource, SetVersion,
 };
 
 use super::*;
@@ -22,9 +25,9 @@ fn saved(views: &Views, name: &str) -> SavedView {
     let wrapper = discovery::Resource { name: name.into(), resource: Some(any), ..Default::default() };
     let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &views.shared.store).unwrap());
     let resources = vec![SavedResource { key: name.into(), resource, server: 0, rank: 0 }];
-    let (settled, past) = Default::default();
+    let (settled, past, brakes, lowest) = Default::default();
     let set = SavedSet { kind, class: Class::Named, settled, past, has_expired: false, resources };
-    SavedView { key: key(views), sets: vec![set], brakes: BrakeState::default(), counts_for_readiness: true, age: None }
+    SavedView { key: key(views), sets: vec![set], brakes, lowest, counts_for_readiness: true, age: None }
 }
 
 /// The names that a view waits with for its first client.
@@ -82,6 +85,38 @@ async fn i9_a_view_is_handed_over_only_if_the_same_fields_make_its_key() {
         let middle = Arc::new(middle);
         let last = Views::new(ViewsOptions { rule: rule.clone(), ..options() }, Vec::new()).after(&middle, HOUR);
         assert_eq!(inherited(&last).await, expected, "over two");
+    }
+}
+
+/// Its task has handled nothing yet. If the process ends now, the next one begins with what was saved.
+#[tokio::test]
+async fn fb_31_what_waits_for_its_first_client_is_saved_and_so_is_a_view_whose_first_client_has_just_come() {
+    let mut options = options();
+    let types = [options.table.clusters().name().into()].into();
+    options.protocol.view.brakes = BrakeRules { types, grace: HOUR, empty_grace: HOUR, ..BrakeRules::default() };
+    let views = Views::new(options, vec![Arc::new(wakes::Unreachable(SERVER)) as SharedConnector]);
+    let lowest = BTreeMap::from([(Authority::TopLevel, LowestOpen { server: 0, rank: 3 })]);
+    let kind = views.shared.table.clusters();
+    let (name, age) = ("a".into(), Duration::from_secs(1));
+    let set = SetState {
+        type_name: kind.name().into(),
+        glob: None,
+        sizes: Vec::new(),
+        is_stopped: false,
+        start_size: 10,
+        empty_for: None,
+        removals: vec![HeldRemoval { name, age, generation: 7, emptied: false, server: 0, rank: 0 }],
+    };
+    let brakes = BrakeState { sets: vec![set] };
+    let mut restored = SavedView { lowest: lowest.clone(), brakes: brakes.clone(), ..saved(&views, "a") };
+    restored.sets[0].class = Class::Wildcard;
+    views.restore(restored, HOUR).unwrap();
+    let mut entrance = None;
+    for round in ["it waits", "a client has come"] {
+        let [view] = <[_; 1]>::try_from(views.to_save()).ok().expect("one view");
+        assert_eq!((view.lowest, view.brakes.changes), (lowest.clone(), 0), "{round}");
+        assert!(view.brakes.state.holds_the_same(&brakes), "{round}: {:?}", view.brakes.state);
+        entrance.get_or_insert_with(|| views.enter_new(&key(&views), &first_request(), &visit()).unwrap());
     }
 }
 
