@@ -33,6 +33,7 @@ mod evidence_silence;
 mod examples;
 mod explain;
 mod failover;
+mod fallen_before;
 mod files;
 mod first_answer;
 mod flock;

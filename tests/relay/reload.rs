@@ -70,10 +70,10 @@ pub(super) fn text(servers: &[SocketAddr], rest: &str) -> String {
     )
 }
 
-const AT_ONCE: &str = "reload: {spread: 0s}\n";
+pub(super) const AT_ONCE: &str = "reload: {spread: 0s}\n";
 
 /// Waits until a `*` set is settled, so that it may be handed over to the next view.
-async fn is_settled(relay: &Relay) {
+pub(super) async fn is_settled(relay: &Relay) {
     until("the set is settled", async || {
         let upstreams = get(relay.admin, "/upstreams").await;
         ["settled", "complete"].iter().any(|known| upstreams.contains(&format!("\"completeness\": \"{known}\"")))
@@ -378,53 +378,6 @@ async fn the_state_file_goes_on_over_a_reload() {
 async fn is_saved(world: &World) {
     let then = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
     until("everything is saved", async || world.metric("weir_state_current_timestamp_seconds").await > then).await;
-}
-
-/// FB-26: a reload does not undo a fallback that has begun.
-#[tokio::test]
-async fn a_view_that_had_fallen_back_goes_on_at_the_next_server() {
-    let dead = Plane::start(&BOTH).await.kill().await;
-    let mut second = Plane::start(&BOTH).await;
-    let world = World::start("fallen", &text(&[dead, second.address], AT_ONCE)).await;
-    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
-    client.ask(CDS, &[], Some("web"));
-    let stream = second.stream().await;
-    say(&stream, "1", &TWO, &TWO, &[]);
-    client.sent().await;
-    is_settled(&world.relay).await;
-    world.change(&text(&[dead, second.address], &format!("{AT_ONCE}limits: {{names_per_type: 77}}\n"))).await;
-    assert_eq!(client.ended().await, Code::Unavailable);
-    let mut back = Client::connect(world.relay.address, Variant::Delta).await;
-    back.ask(CDS, &[], Some("web"));
-    assert_eq!(back.sent().await.set, ["a", "b"]);
-    let stream = second.stream().await;
-    let news = [("a", "2"), ("b", "1")];
-    say(&stream, "2", &news, &news, &[]);
-    assert_eq!(back.sent().await.set, ["a"]);
-}
-
-/// FB-31: the server that a view has goes on with it although a reload puts another one in front. Everything is cached, and what changes meanwhile must not
-/// wait for a server that was never there.
-#[tokio::test]
-async fn a_server_that_is_put_in_front_and_is_away_does_not_stop_the_one_that_was_active() {
-    let dead = Plane::start(&BOTH).await.kill().await;
-    let mut active = Plane::start(&BOTH).await;
-    let world = World::start("in-front", &text(&[active.address], AT_ONCE)).await;
-    let mut client = Client::connect(world.relay.address, Variant::Delta).await;
-    client.ask(CDS, &[], Some("web"));
-    let stream = active.stream().await;
-    say(&stream, "1", &TWO, &TWO, &[]);
-    client.sent().await;
-    is_settled(&world.relay).await;
-    world.change(&text(&[dead, active.address], AT_ONCE)).await;
-    assert_eq!(client.ended().await, Code::Unavailable);
-    let mut back = Client::connect(world.relay.address, Variant::Delta).await;
-    back.ask(CDS, &[], Some("web"));
-    assert_eq!(back.sent().await.set, ["a", "b"]);
-    let stream = active.stream().await;
-    let news = [("a", "2"), ("b", "1")];
-    say(&stream, "2", &news, &news, &[]);
-    assert_eq!(back.sent().await.set, ["a"]);
 }
 
 /// I3: a view begins with the resources that the view before it has when the first client comes, not with those at the time of the reload.

@@ -39,7 +39,7 @@ impl Stoppable {
 }
 
 /// Returns the contents of the next reply, by name.
-async fn contents(client: &mut Client) -> BTreeMap<String, String> {
+pub(super) async fn contents(client: &mut Client) -> BTreeMap<String, String> {
     let bodies: Vec<Any> = match client {
         Client::Sotw(_, replies) => replies.message().await.unwrap().unwrap().resources,
         Client::Delta(_, replies) => {
@@ -55,7 +55,7 @@ async fn contents(client: &mut Client) -> BTreeMap<String, String> {
     bodies.iter().map(parts).collect()
 }
 
-fn of(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+pub(super) fn of(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, content)| (name.to_string(), content.to_string())).collect()
 }
 
@@ -161,38 +161,6 @@ async fn a_relay_that_starts_without_a_control_plane_serves_what_it_had_and_then
 
 fn node_of(request: &Request) -> String {
     request.node().map(|node| String::from_utf8_lossy(node).into_owned()).unwrap_or_default()
-}
-
-/// FB-31: the first server is still away. Although everything is on disk, what changes meanwhile comes from the server that was active before the restart.
-#[tokio::test]
-async fn a_view_that_had_fallen_back_goes_on_at_that_server_after_a_restart() {
-    each_translation(|up, down| async move {
-        let folder = Folder::with_short_path(&format!("fallen-{up:?}-{down:?}"));
-        let dead = Plane::start(&BOTH).await.kill().await;
-        let mut second = Plane::start(&BOTH).await;
-        let protocol = protocol_of(up);
-        let both = format!("{protocol}}}, {{uri: 'http://{}'{protocol}", second.address);
-        let rest = state_in(&folder, "");
-        let relay = Stoppable::start(dead, &both, &rest).await;
-        let mut client = Client::connect(relay.0.address, down).await;
-        client.ask(CDS, &[], Some("web"));
-        let stream = second.stream().await;
-        say(&stream, "1", &TWO, &TWO, &[]);
-        assert_eq!(contents(&mut client).await, of(&TWO));
-        is_saved(&relay.0).await;
-        relay.stop().await;
-
-        let relay = Stoppable::start(dead, &both, &rest).await;
-        let mut client = Client::connect(relay.0.address, down).await;
-        client.ask(CDS, &[], Some("web"));
-        assert_eq!(contents(&mut client).await, of(&TWO), "from disk");
-        let stream = second.stream().await;
-        let news = [("a", "2"), ("b", "1")];
-        say(&stream, "2", &news, &news, &[]);
-        assert_eq!(contents(&mut client).await["a"], "2");
-        relay.stop().await;
-    })
-    .await;
 }
 
 #[tokio::test]
