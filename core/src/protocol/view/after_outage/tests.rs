@@ -18,6 +18,7 @@ use crate::protocol::visits::take_visits;
 use crate::protocol::wait::{WaitKind, WaitList};
 use crate::xds::{BodyStore, Name, Resource, Type, TypeTable};
 
+mod brakes;
 mod histories;
 mod seams;
 mod words;
