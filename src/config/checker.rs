@@ -8,6 +8,7 @@ use super::diagnostic::{Diagnostics, FilePosition};
 use super::files::{self, FileFault, hash_of};
 use super::form::{FilePath, Form, Located, ValueReader};
 use super::raw;
+use super::schema::schema;
 use super::yaml::{self, Node};
 use crate::upstream::Lists;
 
@@ -38,7 +39,7 @@ impl<'a> Checker<'a> {
     /// Substitutes environment variables in the values of a tree, and reads it by its forms.
     pub(crate) fn read(&mut self, mut tree: Node) -> Option<raw::Root> {
         yaml::expand(&mut tree, self.environment, &mut self.found);
-        raw::Root::read(&tree, &mut ValueReader::new(&mut self.found, raw::Root::schema))
+        raw::Root::read(&tree, &mut ValueReader::new(&mut self.found, schema))
     }
 
     pub(crate) fn into_diagnostics(self) -> Diagnostics {

@@ -20,8 +20,6 @@ mod keys;
 
 mod shown;
 
-mod schema;
-
 mod addresses;
 
 mod admin;
@@ -51,6 +49,8 @@ mod bounds;
 mod brakes;
 
 mod checker;
+
+mod schema;
 
 mod bootstrap;
 

@@ -124,11 +124,11 @@ impl InUse {
     }
 
     fn comparable(&self, tree: &Node) -> Json {
-        let (mut values, schema) = (json_of(tree, &self.text_of), schema());
+        let mut values = json_of(tree, &self.text_of);
         if self.is_shown {
-            hide(&mut values, &schema);
+            hide(&mut values, schema());
         }
-        fill(&mut values, &schema);
+        fill(&mut values, schema());
         values
     }
 

@@ -32,9 +32,9 @@ impl ShownConfig {
 
     /// Uses the tree before variables are substituted: a value from the environment is shown by the variable's name.
     pub(super) fn with_tree(self, tree: &Node) -> Self {
-        let (mut config, schema) = (json_of(tree, &without_secrets), schema());
-        hide(&mut config, &schema);
-        fill(&mut config, &schema);
+        let mut config = json_of(tree, &without_secrets);
+        hide(&mut config, schema());
+        fill(&mut config, schema());
         Self { config, ..self }
     }
 

@@ -35,13 +35,13 @@ pub(in crate::config) trait Form: Sized {
 pub(in crate::config) struct ValueReader<'a> {
     pub(crate) found: &'a mut Diagnostics,
     /// The schema of the whole file; finds where an unknown key would be valid.
-    whole: fn() -> Json,
+    whole: fn() -> &'static Json,
     /// Paths of keys in place of which a misspelt key was reported.
     meant: BTreeSet<String>,
 }
 
 impl<'a> ValueReader<'a> {
-    pub(crate) fn new(found: &'a mut Diagnostics, whole: fn() -> Json) -> Self {
+    pub(crate) fn new(found: &'a mut Diagnostics, whole: fn() -> &'static Json) -> Self {
         Self { found, whole, meant: BTreeSet::new() }
     }
 
@@ -57,7 +57,7 @@ impl<'a> ValueReader<'a> {
                 self.meant.insert(section.key(nearest));
                 nearest.to_owned()
             }
-            None => match homes::of(key, &(self.whole)()) {
+            None => match homes::of(key, (self.whole)()) {
                 homes if homes.is_empty() => format!("one of {}", known.join(", ")),
                 homes => format!("it in {}", homes.join(" or ")),
             },

@@ -149,7 +149,7 @@ fn with(mut file: Value, path: &str, value: Value) -> Value {
 #[test]
 fn a_change_of_each_key_counts_or_is_pending_as_the_table_says() {
     let (mut all, values, file) = (Vec::new(), values(), File::new("each"));
-    leaves(&schema(), "", &mut all);
+    leaves(schema(), "", &mut all);
     let mut wrong = Vec::new();
     all.retain(|(key, _)| !ELSEWHERE.contains(&key.as_str()));
     assert!(all.len() > 80, "{all:?}");
