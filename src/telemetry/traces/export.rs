@@ -161,7 +161,7 @@ mod tests {
 
     #[tokio::test]
     async fn at_the_end_all_that_is_queued_is_exported_in_however_many_batches() {
-        const SPANS: usize = 40;
+        const SPANS: usize = 10;
         let variable = |name: &str| match name {
             "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://127.0.0.1:1".into()), // where nothing listens
             "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" => Some("1".into()),
