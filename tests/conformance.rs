@@ -17,7 +17,7 @@ fn config(plane: &Plane, upstream: Variant) -> String {
         "listen: [{{address: '127.0.0.1:0'}}]\n\
          upstream: {{servers: [{{uri: 'http://{}', variant: {upstream}, initial_set: pieces}}]}}\n\
          views: {{key: [cluster]}}\n\
-         limits: {{resource_timer: 2s}}\nbrakes: {{enabled: false}}\n",
+         limits: {{resource_timer: 2s, clusters_timeout: 2m}}\nbrakes: {{enabled: false}}\n",
         plane.address
     )
 }
@@ -115,7 +115,7 @@ async fn conformance_with_delta_on_both_sides() {
     every_check_holds(Variant::Delta, Variant::Delta).await;
 }
 
-/// Longer than any step takes. A test that hangs fails after this time.
+/// Longer than any step takes. A test that hangs fails after this time, or after a few times as long.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Longer than any correct reply takes where the machine has little else to do. A planted fault shows only after this time.
 const PATIENCE_OF_ONE_RULE: Duration = Duration::from_secs(8);
