@@ -16,8 +16,30 @@ struct Arguments {
     options: Options,
 }
 
-/// Plays a behaviour against a relay of its own.
+/// On a busy machine the second that a behaviour has may be over before it has done anything. Then it is played again, up to this many times.
+const TRIES: usize = 3;
+
 async fn outcome(behaviour: Behaviour) -> Outcome {
+    let mut outcome = outcome_of_one_try(behaviour).await;
+    for _ in 1..TRIES {
+        if !is_played(&outcome) {
+            outcome = outcome_of_one_try(behaviour).await;
+        }
+    }
+    outcome
+}
+
+fn is_played(outcome: &Outcome) -> bool {
+    let is_silent = matches!(
+        outcome.behaviour,
+        Behaviour::IdleConnections | Behaviour::HalfOpen | Behaviour::SilentStreams | Behaviour::ProbeConnections
+    );
+    let done = &outcome.done;
+    done.connections > 0 && (is_silent || done.bytes > 0 && done.messages > 0)
+}
+
+/// Plays a behaviour against a relay of its own.
+async fn outcome_of_one_try(behaviour: Behaviour) -> Outcome {
     let reserved = Reserved::new().unwrap();
     let origin = reserved.address;
     let config = format!(
@@ -56,13 +78,7 @@ async fn every_behaviour_is_played_and_reported() {
     let is_compared = |outcome: &Outcome| outcome.before.direct.is_some() && outcome.before.received.is_some();
     assert!(outcomes.iter().any(is_compared), "no change was compared: {outcomes:?}");
     for outcome in outcomes {
-        let done = &outcome.done;
-        assert!(done.connections > 0, "{outcome:?}");
-        let is_silent = matches!(
-            outcome.behaviour,
-            Behaviour::IdleConnections | Behaviour::HalfOpen | Behaviour::SilentStreams | Behaviour::ProbeConnections
-        );
-        assert!(is_silent || done.bytes > 0 && done.messages > 0, "{outcome:?}");
+        assert!(is_played(&outcome), "{outcome:?}");
         assert!(outcome.before.health.is_some(), "{outcome:?}");
         assert!(outcome.memory.is_some_and(|memory| memory.peak >= memory.after), "{outcome:?}");
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-use futures_util::{StreamExt, stream};
 use tokio::task::JoinSet;
 
 use super::client::{PATIENCE, node};
@@ -16,9 +15,8 @@ use super::*;
 const ONE_TIER: Duration = Duration::from_secs(6);
 const TIERS: Duration = Duration::from_secs(9);
 
+/// A busy machine is sometimes late: one run within the bound is enough.
 const RUNS: usize = 7;
-/// The maximum of relays that run at the same time. With more, the test would measure the machine.
-const RELAYS: usize = 7;
 
 /// Connects a SotW client that states the version of another relay.
 async fn moved(address: SocketAddr) -> Client {
@@ -67,11 +65,12 @@ async fn served_after(tiers: usize) -> Duration {
 #[tokio::test]
 async fn xlat_12_a_sotw_client_that_was_moved_is_served_through_one_tier_and_more() {
     for (tiers, bound) in [(1, ONE_TIER), (2, TIERS), (3, TIERS)] {
-        let runs = stream::iter((0..RUNS).map(|_| served_after(tiers))).buffer_unordered(RELAYS / tiers);
-        let mut times: Vec<_> = runs.collect().await;
-        times.sort();
-        println!("{tiers} tiers: median {:?}, from {:?} to {:?}", times[RUNS / 2], times[0], times[RUNS - 1]);
-        assert!(times[0] < bound, "{tiers} tiers: {times:?}"); // a busy machine is sometimes late
+        let mut times = Vec::new();
+        while times.last().is_none_or(|time| *time >= bound) {
+            assert!(times.len() < RUNS, "{tiers} tiers: {times:?}");
+            times.push(served_after(tiers).await);
+        }
+        println!("{tiers} tiers: {times:?}");
     }
 }
 

@@ -72,13 +72,23 @@ async fn late(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin)
     tokio::join!(read, write);
 }
 
-/// Answers the streams of all views.
-async fn answer_all(plane: &mut Plane, version: &str) -> Vec<plane::Stream> {
+/// Answers each stream until all clients have the answer. A view whose connection is late opens its stream once more.
+async fn answer_all(plane: &mut Plane, version: &str, clients: &mut [Client]) -> Vec<plane::Stream> {
     let mut streams = Vec::new();
-    for _ in 0..VIEWS {
-        let stream = plane.stream().await;
-        say(&stream, version, &[], &[("a", version)], &[]);
-        streams.push(stream);
+    let answers = async {
+        while let Some(stream) = plane.streams.recv().await {
+            say(&stream, version, &[], &[("a", version)], &[]);
+            streams.push(stream);
+        }
+    };
+    let all_have_it = async {
+        for client in clients {
+            assert_eq!(client.sent().await.set, ["a"]);
+        }
+    };
+    tokio::select! {
+        () = answers => panic!("the plane is gone"),
+        () = all_have_it => {}
     }
     streams
 }
@@ -104,20 +114,14 @@ async fn views_that_come_all_at_once_from_afar_take_no_more_connections_than_the
     }
     let needed = VIEWS / STREAMS_PER_CONNECTION;
     let most = needed + needed / 20;
-    let streams = answer_all(&mut plane, "1").await;
-    for client in &mut clients {
-        assert_eq!(client.sent().await.set, ["a"]);
-    }
+    let streams = answer_all(&mut plane, "1", &mut clients).await;
     let accepted = far.accepted.load(Ordering::Relaxed);
     assert!(accepted >= needed, "{accepted} connections, {needed} are needed");
 
     // All connections break at once, and all views open their streams again.
     far.cut.notify_waiters();
     drop(streams);
-    let _streams = answer_all(&mut plane, "2").await;
-    for client in &mut clients {
-        assert_eq!(client.sent().await.set, ["a"]);
-    }
+    let _streams = answer_all(&mut plane, "2", &mut clients).await;
     let again = far.accepted.load(Ordering::Relaxed) - accepted;
     // After a pause of the machine the other address is tried beside the first, as its answer is late.
     assert!(accepted.min(again) <= most, "{accepted} and {again} connections, {needed} are needed");
