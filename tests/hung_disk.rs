@@ -1,6 +1,9 @@
 //! The program on a disk that accepts writes and never finishes one, or that does not answer, at the start or later. Clients are served as ever,
 //! operators see the problem, and the program ends when it has to.
 
+#[path = "support/sixteen_threads.rs"]
+mod sixteen_threads;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};

@@ -1,5 +1,8 @@
 //! The program as a user starts it: exit codes, messages, figures whose truth is known.
 
+#[path = "../../tests/support/sixteen_threads.rs"]
+mod sixteen_threads;
+
 use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
