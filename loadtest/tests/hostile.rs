@@ -16,13 +16,14 @@ struct Arguments {
     options: Options,
 }
 
-/// On a busy machine the second that a behaviour has may be over before it has done anything. Then it is played again, up to this many times.
+/// How often a behaviour is played at most, until it has done something: on a busy machine its second may be over before that.
 const TRIES: usize = 3;
 
 async fn outcome(behaviour: Behaviour) -> Outcome {
     let mut outcome = outcome_of_one_try(behaviour).await;
     for _ in 1..TRIES {
         if !is_played(&outcome) {
+            println!("played again: {outcome:?}");
             outcome = outcome_of_one_try(behaviour).await;
         }
     }
@@ -35,7 +36,8 @@ fn is_played(outcome: &Outcome) -> bool {
         Behaviour::IdleConnections | Behaviour::HalfOpen | Behaviour::SilentStreams | Behaviour::ProbeConnections
     );
     let done = &outcome.done;
-    done.connections > 0 && (is_silent || done.bytes > 0 && done.messages > 0)
+    let has_done = done.connections > 0 && (is_silent || done.bytes > 0 && done.messages > 0);
+    has_done && outcome.before.health.is_some()
 }
 
 /// Plays a behaviour against a relay of its own.
@@ -79,7 +81,6 @@ async fn every_behaviour_is_played_and_reported() {
     assert!(outcomes.iter().any(is_compared), "no change was compared: {outcomes:?}");
     for outcome in outcomes {
         assert!(is_played(&outcome), "{outcome:?}");
-        assert!(outcome.before.health.is_some(), "{outcome:?}");
         assert!(outcome.memory.is_some_and(|memory| memory.peak >= memory.after), "{outcome:?}");
     }
 }

@@ -16,7 +16,8 @@ const ONE_TIER: Duration = Duration::from_secs(6);
 const TIERS: Duration = Duration::from_secs(9);
 
 /// A busy machine is sometimes late: one run within the bound is enough.
-const RUNS: usize = 7;
+const RUNS: usize = 3;
+const MOST_RUNS: usize = 7;
 
 /// Connects a SotW client that states the version of another relay.
 async fn moved(address: SocketAddr) -> Client {
@@ -66,8 +67,8 @@ async fn served_after(tiers: usize) -> Duration {
 async fn xlat_12_a_sotw_client_that_was_moved_is_served_through_one_tier_and_more() {
     for (tiers, bound) in [(1, ONE_TIER), (2, TIERS), (3, TIERS)] {
         let mut times = Vec::new();
-        while times.last().is_none_or(|time| *time >= bound) {
-            assert!(times.len() < RUNS, "{tiers} tiers: {times:?}");
+        while times.len() < RUNS || times.iter().all(|time| *time >= bound) {
+            assert!(times.len() < MOST_RUNS, "{tiers} tiers: {times:?}");
             times.push(served_after(tiers).await);
         }
         println!("{tiers} tiers: {times:?}");
