@@ -115,7 +115,7 @@ fn ord_1_no_burst_ever_leaves_a_client_with_a_route_into_the_void() {
 }
 
 fn run(bursts: usize) {
-    let mut random = Random::of(4711);
+    let mut random = Random::of(number("WEIR_SEED").unwrap_or(4711));
     // Otherwise clients that are always behind would be sent a route without its endpoints after a total wait of two seconds.
     let (routing_hold, reference_hold) = (Duration::from_secs(3600), Duration::ZERO);
     let options = ProtocolOptions::default().with(|options| {

@@ -53,8 +53,8 @@ fn everybody_is_served_what_there_is_within_the_bounds_and_loses_nothing() {
     if let Some(history) = number("WEIR_HISTORY") {
         return World::new(history, true).live().unwrap();
     }
-    let histories = number("WEIR_HISTORIES").unwrap_or(HISTORIES);
-    let wrong = run(1..histories + 1, |number| World::new(number, false).live());
+    let (first, histories) = (number("WEIR_SEED").unwrap_or(1), number("WEIR_HISTORIES").unwrap_or(HISTORIES));
+    let wrong = run(first..first + histories, |number| World::new(number, false).live());
     for (number, why) in wrong.iter().take(200) {
         println!("WEIR_HISTORY={number}: {why}");
     }
