@@ -9,15 +9,11 @@ check() {
     cargo fmt --manifest-path fuzz/Cargo.toml --check
     cargo fmt --manifest-path tests/mutants/Cargo.toml --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
-    # Relay and core as they are built for use. Without the load tool they have the dependencies of the fuzz crate.
-    cargo clippy --locked -- -D warnings
-    # The core compiles by itself, with the features that it names.
-    cargo clippy --package weir-core --all-targets --locked -- -D warnings
-    # It has these dependencies, and neither a clock nor a thread, a file or a socket.
+    # The core has these dependencies, and neither a clock nor a thread, a file or a socket.
     cargo tree --locked --package weir-core --edges normal,no-proc-macro --prefix none --format '{lib}' | sed 's/ (\*)//' | LC_ALL=C sort -u | diff core/dependencies.txt -
     core/tests/planted/check
     # The fuzz crate compiles; the tests run its targets on the kept inputs.
-    cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target --locked -- -D warnings
+    cargo check --quiet --manifest-path fuzz/Cargo.toml --target-dir target --locked
     oldest
 }
 
@@ -60,8 +56,7 @@ bench() {
 docs() {
     WEIR_WRITE=1 cargo test --locked --lib written
     WEIR_WRITE=1 cargo test --locked --package weir-core --test public_items
-    cargo test --locked --test pages --test language --test structure --test conformance_table
-    cargo test --locked --package weir-loadtest --test pages
+    cargo test --workspace --locked --test pages --test structure
 }
 
 #: release FOLDER           the files of a release, from the commit that is checked out
@@ -77,9 +72,14 @@ release() {
     ls -l "$folder"
 }
 
-#: ci                       what has to pass before a change lands
+#: ci [STAGE]               what has to pass before a change lands, or one stage of it
 ci() {
-    exec .ci/run
+    exec .ci/run "$@"
+}
+
+#: night [PART]             what is too long for that: measures, long histories, all real clients, mutants, fuzzing
+night() {
+    exec .ci/night "$@"
 }
 
 # Wherever cargo has put it.
@@ -94,7 +94,7 @@ list() {
 chore=${1:-}
 shift $(($# > 0))
 case $chore in
-    check | fuzz | bench | docs | release | ci) "$chore" "$@" ;;
+    check | fuzz | bench | docs | release | ci | night) "$chore" "$@" ;;
     test) tests "$@" ;;
     '') list ;;
     *)

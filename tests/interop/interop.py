@@ -108,6 +108,13 @@ def scenarios():
 PASSED, SKIPPED = 0, 2
 ENDS = {PASSED: "passed", SKIPPED: "skipped"}
 
+# What runs with every change: one of each kind, in all variants.
+GATE = [
+    "first minute", "changes, per-type streams, SotW, upstream delta", "every type, ADS, delta, upstream sotw", "refusals, ADS, SotW, upstream delta",
+    "order, ADS, delta, upstream delta", "warm start, ADS, delta, upstream sotw", "reload, ADS, SotW, upstream delta",
+    "on demand, per-type streams, delta, upstream delta", "failover, ADS, delta, upstream delta", "polling, REST, upstream sotw",
+    "gRPC by xds:///, upstream delta", "federation, gRPC, upstream sotw", "identity, TLS, per-type streams, SotW", "loads, gRPC, aggregate"]
+
 # Their machine has to be quiet.
 ALONE = ["alerts of the machine"]
 
@@ -119,12 +126,14 @@ def main():
     parser.add_argument("--promtool", required=True)
     parser.add_argument("--log", default="weir=debug", help="what the relay logs, shown if a scenario fails")
     parser.add_argument("--jobs", type=int, default=1, help="how many scenarios run at the same time")
+    parser.add_argument("--gate", action="store_true", help="only one scenario of each kind")
     parser.add_argument("--real", metavar="NAME|all|always|clients|record",
                         help="instead: this real control plane, directly and through the relay")
     parser.add_argument("only", nargs="?", default="", help="only scenarios that have this in their names")
     options = parser.parse_args()
     every = real.scenarios(options.real) if options.real else scenarios()
-    chosen = [scenario for scenario in every if options.only in scenario[0]]
+    chosen = [scenario for scenario in every if options.only in scenario[0] and (not options.gate or scenario[0] in GATE)]
+    assert not options.gate or options.only or len(chosen) == len(GATE), "GATE names scenarios that are not there"
     if not chosen:
         parser.error("no scenario has this name")
     if any("go-control-plane" in name for name, _, _ in chosen):
