@@ -7,12 +7,13 @@ use std::time::Instant;
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata};
 use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::debug_fn;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
+use tracing_subscriber::{Registry, fmt, reload};
 
 use super::log_format::LogFormat;
 use super::log_panics;
@@ -20,8 +21,8 @@ use super::log_queue::{LAST_LINES, LogQueue};
 use crate::log_pace::LogPace;
 
 /// Which events are logged: a level, and levels of single modules.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogFilter(String);
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogFilter(Targets);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogFilterError {
@@ -34,7 +35,7 @@ pub enum LogFilterError {
 /// The log of the process. Clones share it.
 #[derive(Debug, Clone)]
 pub struct LogControl {
-    filter: Option<reload::Handle<EnvFilter, Registry>>,
+    filter: Option<reload::Handle<Targets, Registry>>,
     /// `None` if a thread that logs waits until its line is written.
     queue: Option<LogQueue>,
 }
@@ -53,14 +54,7 @@ impl FromStr for LogFilter {
                 return Err(LogFilterError::UnknownLevel(level.to_owned()));
             }
         }
-        EnvFilter::try_new(text).map_err(|_| LogFilterError::Invalid(text.to_owned()))?;
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl LogFilter {
-    fn filter(&self) -> EnvFilter {
-        EnvFilter::new(&self.0)
+        text.parse().map(Self).map_err(|_| LogFilterError::Invalid(text.to_owned()))
     }
 }
 
@@ -78,7 +72,7 @@ impl LogControl {
     }
 
     fn start_on(filter: &LogFilter, format: LogFormat, queue: Option<LogQueue>) -> Self {
-        let (filter, handle) = reload::Layer::new(filter.filter());
+        let (filter, handle) = reload::Layer::new(filter.0.clone());
         // If stderr is closed, the report of a write error would panic.
         let writer = queue.clone().map_or_else(|| BoxMakeWriter::new(stderr), BoxMakeWriter::new);
         let lines = fmt::layer().with_writer(writer).log_internal_errors(false);
@@ -119,7 +113,7 @@ impl LogControl {
 
     /// Changes the level. Returns false if there is no log whose level can be changed.
     pub(crate) fn set(&self, filter: &LogFilter) -> bool {
-        self.filter.as_ref().is_some_and(|handle| handle.reload(filter.filter()).is_ok())
+        self.filter.as_ref().is_some_and(|handle| handle.reload(filter.0.clone()).is_ok())
     }
 
     pub(crate) fn current(&self) -> Option<String> {
