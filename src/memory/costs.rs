@@ -1,4 +1,4 @@
-//! What things cost, in bytes of the allocator. `tests/memory.rs` fails if one of them is off by a fifth.
+//! What things cost, in bytes of the allocator. `tests/process/memory.rs` fails if one of them is off by a fifth.
 
 /// The program without any peer.
 pub(crate) const PROGRAM: usize = 8 << 20;

@@ -24,6 +24,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use mutation::Mutant;
+use planted::TestName;
 use settings::{Program, Settings};
 use tests_of::Recorded;
 use tree::Tree;
@@ -129,8 +130,8 @@ fn judge_planted(options: &Options, settings: &Settings, tree: &Tree, repository
     }
     let started = Instant::now();
     let files = planted::plant(&faults, |file| tree.text(file))?;
-    let with_conformance = |program: &Program| options.conformance && program.name == planted::CONFORMANCE;
-    let counts = |program: &Program| options.relay || with_conformance(program) || program.is_of_core(&tree.root);
+    let with_conformance = |test: &TestName| options.conformance && test.rule.is_some();
+    let counts = |test: &TestName| options.relay || with_conformance(test) || test.program().is_of_core(&tree.root);
     let tests = planted::tests_of(&faults, counts);
     let programs: BTreeSet<&str> = tests.iter().map(|test| test.program.as_str()).collect();
     let programs: Vec<_> = programs.into_iter().map(|name| Program { name: name.into(), waits: false }).collect();

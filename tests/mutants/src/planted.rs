@@ -25,8 +25,9 @@ mod tests;
 
 /// Stands for "this fault is turned on" in the new text of a change.
 const PLACEHOLDER: &str = "PLANTED";
-/// The program whose tests make many checks: tests/conformance.rs.
-pub const CONFORMANCE: &str = "conformance";
+/// The word for tests that make many checks, and where they are: `tests/process/conformance.rs`.
+const CONFORMANCE: &str = "conformance";
+const PROGRAM_OF_CONFORMANCE: &str = "process";
 /// How long a test of a planted fault is taken to last; its time limit is a multiple of that.
 const TAKES: Duration = Duration::from_secs(20);
 
@@ -56,7 +57,8 @@ pub struct Change {
     pub new: String,
 }
 
-/// A test, written as the names of its program and its own with a space between them. A test of conformance is followed by a rule.
+/// A test, written as the names of its program and its own with a space between them. A test of conformance is written as that word, its name and a
+/// rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct TestName {
@@ -70,19 +72,26 @@ impl TryFrom<String> for TestName {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let (program, test, rule) = match text.split(' ').collect::<Vec<_>>()[..] {
-            [program, test] if program != CONFORMANCE => (program, test, None),
-            [program, test, rule] if program == CONFORMANCE => (program, test, Some(rule.to_owned())),
-            _ => return Err(format!("{text} is not a program and a test, nor {CONFORMANCE}, a test and a rule")),
-        };
-        Ok(Self { program: program.into(), test: test.into(), rule })
+        match text.split(' ').collect::<Vec<_>>()[..] {
+            [program, test] if program != CONFORMANCE => {
+                Ok(Self { program: program.into(), test: test.into(), rule: None })
+            }
+            [CONFORMANCE, test, rule] => Ok(Self {
+                program: PROGRAM_OF_CONFORMANCE.into(),
+                test: format!("{CONFORMANCE}::{test}"),
+                rule: Some(rule.into()),
+            }),
+            _ => Err(format!("{text} is not a program and a test, nor {CONFORMANCE}, a test and a rule")),
+        }
     }
 }
 
 impl std::fmt::Display for TestName {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(to, "{} {}", self.program, self.test)?;
-        self.rule.iter().try_for_each(|rule| write!(to, " {rule}"))
+        match &self.rule {
+            Some(rule) => write!(to, "{CONFORMANCE} {} {rule}", self.function()),
+            None => write!(to, "{} {}", self.program, self.test),
+        }
     }
 }
 
@@ -195,15 +204,20 @@ fn places(source: &str, text: &str) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Returns the tests of all faults, of programs for which `counts` is true.
-pub fn tests_of(faults: &BTreeMap<String, Fault>, counts: impl Fn(&Program) -> bool) -> BTreeSet<TestName> {
+/// Returns the tests of all faults for which `counts` is true.
+pub fn tests_of(faults: &BTreeMap<String, Fault>, counts: impl Fn(&TestName) -> bool) -> BTreeSet<TestName> {
     let all = faults.values().flat_map(|fault| &fault.caught_by);
-    all.filter(|test| counts(&test.program())).cloned().collect()
+    all.filter(|test| counts(test)).cloned().collect()
 }
 
 impl TestName {
     pub fn program(&self) -> Program {
         Program { name: self.program.clone(), waits: false }
+    }
+
+    /// Returns the name of the test without its modules.
+    fn function(&self) -> &str {
+        self.test.rsplit("::").next().unwrap_or_default()
     }
 }
 
@@ -254,7 +268,7 @@ impl Job<'_> {
         };
         // No other run has this name at the same time: a fault names a test with a rule once.
         let name = number.map_or("none".to_owned(), |number| number.to_string());
-        let results = scratch.join(format!("{name}-{}-{rule}", test.test));
+        let results = scratch.join(format!("{name}-{}-{rule}", test.function()));
         let _ = fs::remove_dir_all(&results); // of an earlier run
         fs::create_dir_all(&results)?;
         let mut settings = settings.clone();

@@ -64,7 +64,8 @@ fn a_test_is_written_as_its_program_and_its_name() {
 #[test]
 fn a_test_of_conformance_comes_with_a_rule_and_no_other_does() {
     let test = TestName::try_from("conformance both DELTA-1".to_owned()).unwrap();
-    assert_eq!((test.test.as_str(), test.rule.as_deref()), ("both", Some("DELTA-1")));
+    assert_eq!((test.program.as_str(), test.test.as_str()), ("process", "conformance::both"));
+    assert_eq!(test.rule.as_deref(), Some("DELTA-1"));
     assert_eq!(test.to_string(), "conformance both DELTA-1");
     for text in ["conformance both", "conformance both DELTA-1 ORD-7", "rules order::a DELTA-1"] {
         assert!(TestName::try_from(text.to_owned()).is_err(), "{text}");
@@ -77,7 +78,7 @@ const SKIPPED: &str = r#"{"rules": ["UP-4"], "verdict": "skipped", "reason": "no
 
 /// Returns what is wrong if the named check is of this rule, and the test has ended so with these results.
 fn wrong_of_rule(rule: &str, end: End, results: &[&str], fault: Option<(usize, &str)>) -> Option<String> {
-    let test = TestName { program: CONFORMANCE.into(), test: "both".into(), rule: Some(rule.into()) };
+    let test = TestName::try_from(format!("conformance both {rule}")).unwrap();
     let job = Job { fault, test: &test, settings: Settings::read(&repository()).unwrap() };
     let run = Run { passed: BTreeSet::from(["both".to_owned()]), end };
     job.wrong(&by_rule(run, rule, &results.join("\n")).unwrap())
@@ -145,7 +146,7 @@ fn rules_of_conformance_checks_are_found() {
 
 /// Returns whether a file of the program has a function with the name of the test.
 fn exists(test: &TestName) -> bool {
-    let function = format!("fn {}(", test.test.rsplit("::").next().unwrap_or_default());
+    let function = format!("fn {}(", test.function());
     let program = &test.program;
     let places = match program.as_str() {
         "weir_core" => vec!["core/src".to_owned()],

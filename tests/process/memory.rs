@@ -1,5 +1,5 @@
 //! Compares what the relay charges for things with what its allocator has handed out for them. A charge that is off by more than a fifth fails the test,
-//! since [docs/sizing.md](../docs/sizing.md#memory) and all decisions about memory depend on the charges.
+//! since [docs/sizing.md](../../docs/sizing.md#memory) and all decisions about memory depend on the charges.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};

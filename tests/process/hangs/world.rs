@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::protocol::session::Variant;
+use weir_testkit::address::any_address;
 use weir_testkit::admin::metric;
 use weir_testkit::certificates::Authority;
 use weir_testkit::client::{Client, PATIENCE};
@@ -104,8 +105,7 @@ impl World {
         }
         let authority = Authority::new();
         let identity = authority.sign("leaned.test");
-        // No test program that runs at the same time uses this host, which hung.c resolves the name to, so the port remains free while nothing listens.
-        let leaned_address = TcpListener::bind("127.200.0.1:0").unwrap().local_addr().unwrap();
+        let leaned_address = any_address().await; // the port remains free while nothing listens
         let mut world = Self {
             folder,
             plane: Plane::start(&[Variant::Sotw, Variant::Delta]).await,
@@ -128,7 +128,7 @@ impl World {
             world.folder.write(name, &text);
         }
         let (source, library) =
-            (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hangs/hung.c"), world.folder.file("hung.so"));
+            (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/process/hangs/hung.c"), world.folder.file("hung.so"));
         assert!(
             Command::new("cc").args(["-shared", "-fPIC", "-o", &library, source, "-ldl"]).status().unwrap().success()
         );
@@ -182,10 +182,11 @@ impl World {
             self.folder.file("bootstrap.json")
         );
         let environment = format!(
-            "export LD_PRELOAD='{}' HUNG='{}' VOLUME='{}' OTEL_EXPORTER_OTLP_ENDPOINT='http://{}'",
+            "export LD_PRELOAD='{}' HUNG='{}' VOLUME='{}' LEANED='{}' OTEL_EXPORTER_OTLP_ENDPOINT='http://{}'",
             self.folder.file("hung.so"),
             self.folder.file("hung"),
             self.folder.file("volume"),
+            self.leaned_address.ip(),
             self.collector.local_addr().unwrap()
         );
         let name = format!("{}.yaml", self.folder.0.file_name().unwrap().display());

@@ -4,7 +4,6 @@
 use std::io::{BufRead, BufReader, PipeReader};
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use weir::telemetry::{LogControl, LogFormat};
 use weir_core::protocol::session::Variant;
 use weir_testkit::admin::{get, metric};
 use weir_testkit::client::{Client, PATIENCE};
+use weir_testkit::folder::Folder;
 use weir_testkit::last_errors;
 use weir_testkit::one_cluster::{CDS, receives, send};
 use weir_testkit::plane::Plane;
@@ -24,16 +24,17 @@ const DROPPED: &str = "log lines were dropped";
 struct Program {
     child: Child,
     log: BufReader<PipeReader>,
+    _folder: Folder,
 }
 
 impl Program {
     fn start(config: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("unread-log-{}.yaml", std::process::id()));
-        std::fs::write(&path, config).unwrap();
+        let folder = Folder::new("unread-log");
+        folder.write("relay.yaml", config);
         let (reader, writer) = std::io::pipe().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.arg("--config").arg(&path).args(["--log", "debug"]).env("NO_COLOR", "1").stderr(writer);
-        Self { child: command.spawn().unwrap(), log: BufReader::new(reader) }
+        command.args(["--config", &folder.file("relay.yaml"), "--log", "debug"]).env("NO_COLOR", "1").stderr(writer);
+        Self { child: command.spawn().unwrap(), log: BufReader::new(reader), _folder: folder }
     }
 
     /// Reads lines until one has this text, and returns it. Checks that each line is complete: it begins with its time.
@@ -139,7 +140,10 @@ async fn i10_a_log_that_nobody_reads_delays_nobody_and_who_reads_it_again_learns
 /// Runs a part of this file in a process of its own, which writes the log of a relay.
 fn in_its_own_process(part: &str) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", part, "--nocapture"]).env(OWN_PROCESS, part).env("RUST_BACKTRACE", "0");
+    command
+        .args(["--exact", &format!("unread_log::{part}"), "--nocapture"])
+        .env(OWN_PROCESS, part)
+        .env("RUST_BACKTRACE", "0");
     command.stdout(Stdio::null()).output().unwrap()
 }
 

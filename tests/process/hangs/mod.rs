@@ -2,7 +2,6 @@
 //! fast as ever, and the program needs no more threads and files. It recovers when the things continue, and it ends when it has to.
 //!
 //! `WEIR_HANG_SECONDS` sets how long each thing is stopped. From 30 on, the numbers of clients and changes are those in docs/testing.md.
-#![cfg(target_os = "linux")]
 
 mod churn;
 mod world;
@@ -90,7 +89,7 @@ async fn what_is_leaned_on_stops_later_and_clients_get_every_change() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_leaned_on_hangs_at_the_start_and_the_program_serves() {
     let _turn = TURN.lock().await;
-    // Not the log: tests/hung_disk.rs starts with a full one. Not the bootstrap file: without it no server is known.
+    // Not the log: `hung_disk` starts with a full one. Not the bootstrap file: without it no server is known.
     let all = [Thing::Disk, Thing::Resolver, Thing::Token, Thing::Certificate, Thing::Collector, Thing::Plane];
     for things in all.iter().map(std::slice::from_ref).chain([all.as_slice()]) {
         let (mut world, mut program) = started(things).await;

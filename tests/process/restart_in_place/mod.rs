@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_core::protocol::session::Variant;
+use weir_testkit::address::own_address;
 use weir_testkit::client::{Client, PATIENCE};
 use weir_testkit::folder::Folder;
 use weir_testkit::one_cluster::CDS;
@@ -50,11 +51,11 @@ fn command_with(sockets: impl IntoIterator<Item = OwnedFd>, before: &str) -> Com
 const MOVED: &str = "3<&0 4<&1 0</dev/null 1>/dev/null";
 
 fn bound() -> (TcpListener, SocketAddr) {
-    bound_at("127.0.0.1")
+    bound_at(([127, 0, 0, 1], 0).into())
 }
 
-fn bound_at(host: &str) -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind((host, 0)).unwrap();
+fn bound_at(address: SocketAddr) -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(address).unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
@@ -212,9 +213,8 @@ fn an_inherited_socket_stops_accepting_at_once_while_another_one_waits_for_the_d
 #[test]
 fn an_address_that_was_not_inherited_is_waited_for_while_the_others_are_served() {
     let folder = folder_with_cluster("overlap");
-    // No test program that runs at the same time uses this host, so ports of it that were free are so until they are used.
     let ((listener, address), (own, own_address), (probes, probes_address)) =
-        (bound(), bound_at("127.200.0.1"), bound_at("127.200.0.1"));
+        (bound(), bound_at(own_address()), bound_at(own_address()));
     drop((own, probes));
     let listens = format!(
         "listen: [{{address: '{address}'}}, {{address: '{own_address}'}}]\nprobes: {{address: '{probes_address}'}}\n\

@@ -151,7 +151,7 @@ fn in_a_checkout_its_own_files_are_served_and_followed() {
     let relay = Relay::start(&folder.0, "");
     assert!(relay.greeting.contains("in config/demo/resources.\n"), "{}", relay.greeting);
     assert!(
-        include_str!("../docs/try.md").contains(&as_by_default(&relay.greeting)),
+        include_str!("../../docs/try.md").contains(&as_by_default(&relay.greeting)),
         "{}",
         as_by_default(&relay.greeting)
     );
@@ -173,7 +173,7 @@ fn in_a_checkout_its_own_files_are_served_and_followed() {
 
 /// Returns the text of docs/try.md between two markers.
 fn page(from: &str, to: &str) -> &'static str {
-    let (_, rest) = include_str!("../docs/try.md").split_once(from).unwrap_or_else(|| panic!("no {from}"));
+    let (_, rest) = include_str!("../../docs/try.md").split_once(from).unwrap_or_else(|| panic!("no {from}"));
     rest.split_once(to).unwrap_or_else(|| panic!("no {to} after {from}")).0
 }
 

@@ -1,5 +1,4 @@
 //! Compressed messages that become a thousand times as large, from a client and from a server: how much memory the program needs for them.
-#![cfg(target_os = "linux")]
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,8 +1,5 @@
 //! The conformance checks of `loadtest/` against the built program, with each variant on each side.
 
-#[path = "support/sixteen_threads.rs"]
-mod sixteen_threads;
-
 use std::path::PathBuf;
 use std::time::Duration;
 

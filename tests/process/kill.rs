@@ -11,6 +11,7 @@ use weir_core::proto::discovery::{
 };
 use weir_core::proto::{Any, Request, Response};
 use weir_core::protocol::session::Variant;
+use weir_testkit::address::own_address;
 use weir_testkit::client::{self, Client, PATIENCE};
 use weir_testkit::folder::Folder;
 use weir_testkit::last_errors;
@@ -195,7 +196,7 @@ async fn nobody_is_given_something_older_or_a_part_however_often_the_relay_is_ki
         history.lock().unwrap().change(0);
         let (mut random, mut holders) =
             (Random(0x9e37_79b9_7f4a_7c15), BOTH.map(|variant| (variant, Holder::default())));
-        let mut plane = Some(Plane::start(&BOTH).await);
+        let mut plane = Some(Plane::start_at(own_address(), &BOTH).await);
         let address = plane.as_ref().unwrap().address;
         let protocol = if up == Variant::Sotw { "sotw" } else { "delta" };
         let quirks = if up == Variant::Sotw { "" } else { ", initial_set: one_response" };

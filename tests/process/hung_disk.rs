@@ -1,9 +1,6 @@
 //! The program on a disk that accepts writes and never finishes one, or that does not answer, at the start or later. Clients are served as ever,
 //! operators see the problem, and the program ends when it has to.
 
-#[path = "support/sixteen_threads.rs"]
-mod sixteen_threads;
-
 use std::fs;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -12,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_core::protocol::session::Variant;
+use weir_testkit::address::any_address;
 use weir_testkit::admin::{get, metric};
 use weir_testkit::client::{Client, PATIENCE};
 use weir_testkit::folder::Folder;
@@ -360,10 +358,7 @@ async fn all_that_is_leaned_on_hangs_at_once_and_clients_get_every_change() {
     let mut world = World::with_state("all").await;
     fs::write(world.folder.file("hung"), "").unwrap();
     assert!(Command::new("mkfifo").arg(world.folder.file("ca.pem")).status().unwrap().success());
-    // No test program that runs at the same time uses this host, so two ports of it that were free are so when the program listens.
-    let both = [(); 2].map(|()| std::net::TcpListener::bind("127.200.0.1:0").unwrap());
-    let [address, admin] = both.map(|listener| listener.local_addr().unwrap());
-    let admin = admin.to_string();
+    let (address, admin) = (any_address().await, any_address().await.to_string());
     let first = "{uri: 'https://127.0.0.1:1', connect_timeout: 300ms, tls: {ca: ca.pem, server_name: a.b}}, {uri:";
     let config = world.config.replacen("127.0.0.1:0", &address.to_string(), 1).replacen("127.0.0.1:0", &admin, 1);
     let path = world.folder.file("relay.yaml");

@@ -1,5 +1,5 @@
 // While a file of this name is in the folder HUNG: opening a file with that name waits, "disk" is all below VOLUME and what brings bytes to
-// a disk, and "resolver" is the look-up of a name.
+// a disk, and "resolver" is the look-up of a name, which LEANED is the address of.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -30,7 +30,8 @@ int fdatasync(int fd) { wait_for("disk"); return syscall(SYS_fdatasync, fd); }
 int fsync(int fd) { wait_for("disk"); return syscall(SYS_fsync, fd); }
 int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **found) {
     int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) = dlsym(RTLD_NEXT, "getaddrinfo");
-    if (!node || strcmp(node, "leaned.test") != 0) return real(node, service, hints, found);
+    const char *leaned = getenv("LEANED");
+    if (!leaned || !node || strcmp(node, "leaned.test") != 0) return real(node, service, hints, found);
     wait_for("resolver");
-    return real("127.200.0.1", service, hints, found);
+    return real(leaned, service, hints, found);
 }
