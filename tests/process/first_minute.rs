@@ -219,7 +219,7 @@ fn as_by_default(greeting: &str) -> String {
     let after = |before: &str| greeting.split_once(before).unwrap().1.split([' ', '/']).next().unwrap();
     let (clients, admin) = (after("  clients  "), after("admin    http://"));
     let default = greeting.replace(&format!(" --server http://{clients}"), "").replace(clients, "127.0.0.1:18000");
-    default.replace(admin, "127.0.0.1:19000").replace(env!("CARGO_BIN_EXE_weir"), "target/release/weir")
+    default.replace(admin, "127.0.0.1:19000").replace(env!("CARGO_BIN_EXE_weir"), "target/debug/weir")
 }
 
 #[test]
