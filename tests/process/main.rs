@@ -19,3 +19,7 @@ mod restart_in_place;
 mod scenarios;
 mod secrets;
 mod unread_log;
+
+/// Locked by each test that measures or keeps the processors busy, so that these tests run one at a time.
+#[cfg(target_os = "linux")]
+static HEAVY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
