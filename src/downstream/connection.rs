@@ -272,9 +272,10 @@ mod tests {
         let (near, peer) = listener.accept().await.unwrap();
         let (_switch, drain) = Drain::new();
         let place = any_place().await;
+        let patience = ConnectionTimeouts { first_word: 2 * LONG, ..ConnectionTimeouts::default() };
         let serving = tokio::spawn({
             let place = place.clone();
-            async move { serve_socket(near, peer, drain, ConnectionTimeouts::default(), place, Bytes::new()).await }
+            async move { serve_socket(near, peer, drain, patience, place, Bytes::new()).await }
         });
         tokio::time::sleep(Duration::from_millis(50)).await; // it is served for a while
         place.connections().make_room();

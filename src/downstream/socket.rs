@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use weir_core::xds::PeerProof;
 
@@ -64,9 +64,20 @@ impl Socket {
         }
     }
 
-    /// Waits until there is something to read, which may be the end of the stream.
+    /// Waits until there is something to read, which may be the end of the stream. The runtime assumes that there is when a socket was accepted, until a
+    /// read has found nothing.
     pub(crate) async fn wait_for_bytes(&self) -> io::Result<()> {
-        of_either!(self, stream => stream.readable().await, Err(nowhere()))
+        of_either!(
+            self,
+            stream => loop {
+                stream.readable().await?;
+                match stream.try_io(Interest::READABLE, || peek(&SockRef::from(stream))) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    peeked => break peeked.map(drop),
+                }
+            },
+            Err(nowhere())
+        )
     }
 
     /// Whether bytes have arrived, even if the runtime has not noticed them yet.
