@@ -1,6 +1,7 @@
 //! Random and mutated input in every format. `WEIR_FUZZ_ROUNDS=1000000` makes it run longer.
 
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use serde_json::Value;
 use weir::transcode::document::{Format, read_resources};
 use weir::transcode::{Strictness, Transcoder, UnknownAny, parse_json, yaml};
@@ -204,7 +205,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 500, rng_seed: RngSeed::Fixed(1), ..Default::default() })]
     #[test]
     fn any_json_comes_back_from_yaml(json in any_json()) {
         let text = yaml::write(&json).unwrap();

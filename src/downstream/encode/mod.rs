@@ -184,6 +184,7 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
     use prost::Message as _;
     use weir_core::proto::{Any, discovery};
     use weir_core::protocol::session::Heartbeat;
@@ -453,6 +454,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..Default::default() })]
+
         /// I2: a client is sent the same bytes as if it were alone, whatever other clients are sent at the time.
         #[test]
         fn i2_no_client_is_sent_the_bytes_of_a_reply_that_differs(all in proptest::collection::vec(parts(), 1..40)) {

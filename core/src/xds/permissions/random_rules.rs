@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use prost::Message;
 use prost_types::{Struct, Value, value::Kind};
 
@@ -197,7 +198,7 @@ fn asker() -> impl Strategy<Value = Asker> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(4096) })]
 
     #[test]
     fn each_client_gets_what_the_rules_say_and_nothing_else(rules in vec(rule(), 1..4), asker in asker()) {

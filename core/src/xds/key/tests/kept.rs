@@ -188,7 +188,7 @@ fn set(path: &[String], value: &str, into: &mut Struct) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..Default::default() })]
     #[test]
     fn key_2_a_value_joins_if_and_only_if_its_path_begins_with_one_that_is_left_out(
         left_out in prop::collection::vec(prop::collection::vec("[a-c]", 1..4), 1..4),
