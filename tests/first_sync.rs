@@ -256,7 +256,7 @@ async fn the_measurement_of_first_sets_works() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "means something only in a release build on a quiet machine"]
-async fn first_sets_of_one_client_and_of_many() {
+async fn figures_of_first_sets_of_one_client_and_of_many() {
     println!("{} processors", std::thread::available_parallelism().unwrap());
     one_by_one(20).await;
     all_at_once(2_000, 3).await;

@@ -200,6 +200,6 @@ async fn the_measurement_of_polls_works() {
 
 #[tokio::test]
 #[ignore = "takes a minute, and means something only in a release build on a quiet machine"]
-async fn polls_per_second_of_one_core() {
+async fn figures_of_polls_per_second_of_one_core() {
     measure(5, Duration::from_secs(2)).await;
 }

@@ -169,7 +169,7 @@ async fn the_measurement_of_large_sets_works() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "means something only in a release build on a quiet machine"]
-async fn large_sets() {
+async fn figures_of_large_sets() {
     println!("{} processors", std::thread::available_parallelism().unwrap());
     one_after_the_other(100_000);
     one_change_in_a_large_set(100_000, 5).await;

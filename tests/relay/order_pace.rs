@@ -110,7 +110,7 @@ async fn order_pace_can_be_measured() {
 }
 
 #[tokio::test]
-#[ignore = "a measurement"]
-async fn order_pace() {
+#[ignore = "means something only in a release build on a quiet machine"]
+async fn figures_of_the_order_between_types() {
     compare(ROUNDS).await;
 }

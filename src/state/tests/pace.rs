@@ -14,8 +14,8 @@ const RESOURCES: usize = 100_000;
 const BYTES: usize = 1024;
 
 #[test]
-#[ignore = "figures"]
-fn a_hundred_thousand_resources() {
+#[ignore = "means something only in a release build, and alone"]
+fn figures_of_a_hundred_thousand_resources() {
     let path = std::env::temp_dir().join(format!("weir-pace-{}", std::process::id()));
     let mut world = World::of(1, 1);
     let kind = world.table.resolve(CDS);
