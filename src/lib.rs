@@ -1,5 +1,5 @@
 //! Weir: an xDS aggregating relay. ARCHITECTURE.md describes the layers and what each of them owns.
-#![forbid(unsafe_code)]
+#![cfg_attr(not(test), forbid(unsafe_code))] // in tests `sixteen_threads.rs` alone has some
 #![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))] // no input of a peer may reach one
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))] // `clippy.toml`
@@ -42,6 +42,9 @@ pub mod transcode;
 
 pub mod proto;
 
+#[cfg(test)]
+#[path = "../tests/support/sixteen_threads.rs"]
+mod sixteen_threads;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
