@@ -9,15 +9,17 @@ use tokio::net::TcpListener;
 
 use crate::wait::PATIENCE;
 
-/// Returns an address with any port to listen at, whose IP no other test uses. So while a server is down, no other one takes its port, and no relay
-/// of another test connects to it when it is up again.
+/// Returns an address with any port to listen at, whose IP no other test uses, also none of another program: 12 of its bits are from the process ID. So
+/// while a server is down, no other one takes its port, and no relay of another test connects to it when it is up again.
 pub fn own_address() -> SocketAddr {
     static NUMBER: AtomicU16 = AtomicU16::new(0);
     if !cfg!(target_os = "linux") {
         return ([127, 0, 0, 1], 0).into(); // the only loopback address of this system
     }
-    let [high, low] = NUMBER.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-    ([127, 64 + (std::process::id() % 128) as u8, high, low], 0).into()
+    let number = u32::from(NUMBER.fetch_add(1, Ordering::Relaxed)) % (1 << 11);
+    let own = std::process::id() % (1 << 12);
+    let [_, second, third, fourth] = ((own << 11) | number).to_be_bytes();
+    ([127, 64 + second, third, fourth], 0).into()
 }
 
 /// Listens at an address once it is free: a program that another test is starting may have a copy of an earlier socket for a moment.
