@@ -133,7 +133,7 @@ fn a_path_that_does_not_exist_is_found() {
     let root = crate::markdown::root();
     let found = |text: &str| missing(&Page::parse("docs/x.md", text), &root);
     let good =
-        "`docs/concepts.md`, `tests/relay`, `protocol/view`, `relay/hub.rs`, `app.rs`, `tests/language.rs::files_in`";
+        "`docs/concepts.md`, `tests/relay`, `protocol/view`, `relay/hub.rs`, `app.rs`, `tests/structure.rs::imports`";
     assert_eq!(found(good), [""; 0]);
     assert_eq!(
         found("`/etc/weir/relay.yaml`, `x/y`, `a.b/c`, `tests/*.rs`, `docs/NAME here`, `application/json`"),
