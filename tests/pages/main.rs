@@ -1,14 +1,12 @@
-//! Checks things in the pages that a change may remove or rename: links, paths, configuration keys, metrics, commands, log lines. Each finder
-//! has a test with planted errors, and ignores what it cannot judge. `loadtest/tests/pages.rs` has the commands of `weir-loadtest`.
+//! Checks things in the pages that a change may remove or rename: links, paths, configuration keys, metrics, commands. Each finder has a test
+//! with planted errors, and ignores what it cannot judge. `loadtest/tests/pages.rs` has the commands of `weir-loadtest`.
 
 mod commands;
 mod keys;
 mod links;
-mod log_lines;
 mod markdown;
 mod metrics;
 mod paths;
-mod planes;
 
 use std::path::Path;
 
@@ -89,10 +87,4 @@ fn metrics_exist() {
 fn commands_and_options_exist() {
     let program = commands::Program::read("weir", Path::new(env!("CARGO_BIN_EXE_weir")));
     expect_none(|page| program.faults(page));
-}
-
-#[test]
-fn quoted_log_lines_are_literals_of_the_source() {
-    let literals = log_lines::Literals::read(&root());
-    expect_none(|page| literals.faults(page));
 }
