@@ -296,7 +296,8 @@ async fn late(to: SocketAddr) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn figures_are_those_of_a_server_that_delays_by_50_ms_and_slow_readers_are_apart() {
+#[ignore = "measures times, which have to be within 100 ms"]
+async fn night_times_are_those_of_a_server_that_delays_by_50_ms_and_slow_readers_are_apart() {
     let origin = origin().await;
     let address = late(origin.address).await;
     let folder = Folder::new("loadtest-figures");

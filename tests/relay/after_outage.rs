@@ -340,7 +340,8 @@ async fn brakes_hold_beside_it() {
 
 /// ORD-1: released removals go through the ordering, which keeps a cluster while a route refers to it.
 #[tokio::test]
-async fn the_order_keeps_a_cluster_for_routing_after_that() {
+#[ignore = "waits eight seconds for each variant"]
+async fn night_the_order_keeps_a_cluster_for_routing_after_that() {
     for down in BOTH {
         let rest = "brakes: {after_outage: 3s}\n";
         // In delta the relay opens the stream again meanwhile, to know the end of the set.

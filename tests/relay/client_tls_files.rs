@@ -27,7 +27,8 @@ async fn shown(world: &World, roots: &Authority) -> Option<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn a_renewed_certificate_is_for_new_clients_and_ends_no_stream() {
+#[ignore = "keeps the processors busy: a thousand handshakes"]
+async fn night_a_renewed_certificate_is_for_new_clients_and_ends_no_stream() {
     let mut world = World::with(Folder::with_short_path("tls"), "", "").await;
     let mut clients = Vec::new();
     for _ in 0..1_000 {

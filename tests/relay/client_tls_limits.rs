@@ -120,7 +120,8 @@ async fn an_address_with_too_many_handshakes_is_closed_until_some_are_done() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn established_streams_are_served_while_five_hundred_clients_connect_at_once() {
+#[ignore = "measures how long changes take beside a thousand handshakes"]
+async fn night_established_streams_are_served_while_five_hundred_clients_connect_at_once() {
     let _turn = super::HEAVY.lock().await;
     for limit in [16, 100_000] {
         let clients = Authority::named("clients");

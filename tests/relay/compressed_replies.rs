@@ -219,7 +219,8 @@ async fn between_tiers(variant: Variant, compression: &str, accepts: bool, below
 }
 
 #[tokio::test]
-async fn between_two_tiers_a_third_of_the_bytes_are_left_if_the_lower_one_accepts_it() {
+#[ignore = "measures the share of bytes"]
+async fn night_between_two_tiers_a_third_of_the_bytes_are_left_if_the_lower_one_accepts_it() {
     let _turn = super::HEAVY.lock().await;
     for variant in BOTH {
         let plain = between_tiers(variant, "off", true, usize::MAX).await;

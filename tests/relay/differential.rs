@@ -1,13 +1,14 @@
 //! The same clients, directly at an origin and through the relay: they end with equal resources, and no client loses a resource that the
 //! origin did not remove. The relay has the resources from the origin, in either variant, or from files with the same content.
 //!
-//! Runs for half a minute; `WEIR_SECONDS=3600 cargo test --release --test relay the_same -- --nocapture` runs for an hour.
+//! Runs for ten seconds, and at night for a minute from a seed that is drawn;
+//! `WEIR_SECONDS=3600 cargo test --release --test relay the_same -- --nocapture` runs for an hour.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use prost::Message;
@@ -315,11 +316,26 @@ async fn start_relay(listen: SocketAddr, upstream: &str) -> (SocketAddr, JoinHan
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_clients_directly_and_through_the_relay_end_with_the_same() {
-    let seconds: u64 = std::env::var("WEIR_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
-    let seed: u64 = std::env::var("WEIR_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    println!("seed {seed}, {seconds} s");
+    rounds(variable("WEIR_SEED").unwrap_or(1), 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes a minute, from a seed that is drawn"]
+async fn night_the_same_clients_for_a_minute() {
+    let drawn = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    rounds(variable("WEIR_SEED").unwrap_or(drawn), 60).await;
+}
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs for `WEIR_SECONDS`, or for this time.
+async fn rounds(seed: u64, seconds: u64) {
+    let time = Duration::from_secs(variable("WEIR_SECONDS").unwrap_or(seconds));
+    println!("WEIR_SEED={seed}, {time:?}");
     for up in [From::Server(Variant::Sotw), From::Server(Variant::Delta), From::Files] {
-        round(up, seed, Duration::from_secs(seconds / 3)).await;
+        round(up, seed, time / 3).await;
     }
 }
 

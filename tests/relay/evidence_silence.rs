@@ -45,7 +45,7 @@ async fn up_36_i3_nothing_is_absent_behind_a_partition_and_what_the_server_remov
 /// Shorter values of the server's `liveness: {interval, timeout}` would make this take less than half a minute.
 #[tokio::test]
 #[ignore = "takes half a minute, by the default times of liveness calls"]
-async fn fb_32_up_36_a_server_that_hangs_is_left_for_the_next_and_nothing_of_it_is_absent() {
+async fn night_fb_32_up_36_a_server_that_hangs_is_left_for_the_next_and_nothing_of_it_is_absent() {
     let (one, two) = (Server::start(Way::Gives("1")).await, Server::start(Way::Gives("1")).await);
     let hangs = Partition::before(one.address).await;
     let relay = relay_with_options(&servers(&[hangs.address, two.address], ""), "", |_| {}).await;

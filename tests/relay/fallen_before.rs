@@ -54,7 +54,8 @@ async fn a_server_that_is_put_in_front_and_is_away_does_not_stop_the_one_that_wa
 
 /// FB-31: the first server is still away. Although everything is on disk, what changes meanwhile comes from the server that was active before the restart.
 #[tokio::test]
-async fn a_view_that_had_fallen_back_goes_on_at_that_server_after_a_restart() {
+#[ignore = "waits five seconds for each pair of variants"]
+async fn night_a_view_that_had_fallen_back_goes_on_at_that_server_after_a_restart() {
     each_translation(|up, down| async move {
         let folder = Folder::with_short_path(&format!("fallen-{up:?}-{down:?}"));
         let dead = Plane::start(&BOTH).await.kill().await;

@@ -108,7 +108,8 @@ async fn trn_6_trn_12_a_stream_that_makes_no_sense_is_ended_with_a_reason() {
 }
 
 #[tokio::test]
-async fn a_thousand_clients_of_one_view_need_one_stream_and_all_coming_back_at_once_no_request() {
+#[ignore = "keeps the processors busy: a thousand clients"]
+async fn night_a_thousand_clients_of_one_view_need_one_stream_and_all_coming_back_at_once_no_request() {
     let mut plane = Plane::start(&BOTH).await;
     let relay = relay(plane.address, "").await;
     let mut streams = Vec::new();

@@ -42,7 +42,8 @@ async fn holds(client: &mut Client, mut held: usize, expected: usize) {
 }
 
 #[tokio::test]
-async fn xlat_4_fifty_thousand_removals_reach_every_client_that_reads() {
+#[ignore = "keeps the processors busy: 50,000 removals"]
+async fn night_xlat_4_fifty_thousand_removals_reach_every_client_that_reads() {
     let _turn = super::HEAVY.lock().await;
     for responses in [1, 50] {
         let mut plane = Plane::start(&[Variant::Delta]).await;
@@ -153,7 +154,8 @@ async fn slowest_beside(count: usize) -> Duration {
 }
 
 #[tokio::test]
-async fn i8_names_that_a_client_states_and_nobody_has_delay_no_removal_for_others() {
+#[ignore = "measures how long removals take beside 100,000 names"]
+async fn night_i8_names_that_a_client_states_and_nobody_has_delay_no_removal_for_others() {
     let _turn = super::HEAVY.lock().await;
     for count in [5_000, 100_000] {
         let mut late = Vec::new();

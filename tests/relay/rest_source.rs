@@ -291,7 +291,8 @@ async fn fb_20_a_server_is_not_reached_by_what_it_refuses_while_it_is_silent_abo
 }
 
 #[tokio::test]
-async fn fb_2_what_a_server_says_of_one_type_is_no_reason_to_leave_it() {
+#[ignore = "waits half a minute for polls"]
+async fn night_fb_2_what_a_server_says_of_one_type_is_no_reason_to_leave_it() {
     for behaviour in [Behaviour::Status(404), Behaviour::Status(501), Behaviour::Body(b"<html>".to_vec())] {
         let (first, mut second, relay) = with_fallback().await;
         first.script.has(CLUSTERS, "1", vec![cluster("a", "1")]);

@@ -56,7 +56,8 @@ async fn all_back(relay: &Relay, held: &BTreeMap<String, String>) -> Flock {
 }
 
 #[tokio::test]
-async fn delta_13_a_fleet_that_returns_to_a_cold_relay_is_kept_once_and_is_sent_nothing_and_no_removal() {
+#[ignore = "keeps the processors busy: a fleet that states thousands of versions"]
+async fn night_delta_13_a_fleet_that_returns_to_a_cold_relay_is_kept_once_and_is_sent_nothing_and_no_removal() {
     let _turn = super::HEAVY.lock().await;
     let names = names();
     let (before, changed) = (names.iter().map(|name| (name.as_str(), "1")).collect::<Vec<_>>(), ("cluster-00007", "2"));

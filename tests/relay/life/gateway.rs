@@ -119,7 +119,9 @@ async fn up_36_one_empty_stream_is_for_all_that_waited_for_it() {
 
 /// If a server hangs, its answers on earlier connections count for the new one: otherwise each stream after the first would stay for ever.
 #[tokio::test]
-async fn up_36_a_server_that_hangs_behind_a_gateway_is_out_of_reach_with_the_stream_after_the_one_that_it_answered() {
+#[ignore = "waits two minutes for calls that are not answered"]
+async fn night_up_36_a_server_that_hangs_behind_a_gateway_is_out_of_reach_with_the_stream_after_the_one_that_it_answered()
+ {
     let times = "liveness: {interval: 1h, timeout: 1s}";
     for gateway in gateways() {
         let mut server = Plane::answering(gateway(Some(0))).await;
