@@ -162,7 +162,8 @@ fn check(what: &str, each: Sample) {
 }
 
 #[tokio::test]
-async fn what_a_connection_costs() {
+#[ignore = "measures memory at rest, which a busy machine only seems to reach"]
+async fn night_what_a_connection_costs() {
     let mut world = World::start("connections").await;
     let names = world.clusters(20);
     world.connect(200, 1, CDS, |_| names.clone()).await;
@@ -172,7 +173,8 @@ async fn what_a_connection_costs() {
 }
 
 #[tokio::test]
-async fn what_a_stream_costs() {
+#[ignore = "measures memory at rest, which a busy machine only seems to reach"]
+async fn night_what_a_stream_costs() {
     let mut world = World::start("streams").await;
     let names = world.clusters(1);
     world.connect(8, 10, CDS, |_| names.clone()).await;
@@ -182,7 +184,8 @@ async fn what_a_stream_costs() {
 }
 
 #[tokio::test]
-async fn what_a_name_costs() {
+#[ignore = "measures memory at rest, which a busy machine only seems to reach"]
+async fn night_what_a_name_costs() {
     let mut world = World::start("names").await;
     let all = world.clusters(CLUSTERS);
     world.connect(20, 1, CDS, |_| all.clone()).await; // enough that all threads exist
@@ -197,7 +200,8 @@ async fn what_a_name_costs() {
 }
 
 #[tokio::test]
-async fn what_a_handshake_costs() {
+#[ignore = "measures memory at rest, which a busy machine only seems to reach"]
+async fn night_what_a_handshake_costs() {
     let (folder, identity) = (Folder::new("memory"), Authority::new().sign("localhost"));
     folder.write("certificate.pem", &identity.certificate);
     folder.write("key.pem", &identity.key);
@@ -220,7 +224,8 @@ async fn what_a_handshake_costs() {
 }
 
 #[tokio::test]
-async fn what_reporting_loads_costs() {
+#[ignore = "measures memory at rest, which a busy machine only seems to reach"]
+async fn night_what_reporting_loads_costs() {
     for (mode, what) in [("pass_through", "a stream of load reports"), ("aggregate", "a view with load reports")] {
         let mut world = World::start_with(mode, &format!("load_reports: {{mode: {mode}}}\n")).await;
         world.report_loads(4, 100).await;
