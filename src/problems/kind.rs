@@ -74,7 +74,7 @@ mod tests {
         let rules: Value =
             serde_saphyr::from_str(&fs::read_to_string("deploy/prometheus/weir-alerts.yaml").unwrap()).unwrap();
         let rules = rules["groups"][0]["rules"].as_array().unwrap();
-        let files = ["problems/views.rs", "problems/process.rs", "audit.rs", "waits.rs", "../unread_log.rs"];
+        let files = ["problems/views.rs", "problems/process.rs", "audit.rs", "waits.rs", "../process/unread_log.rs"];
         let tests = files.map(|file| fs::read_to_string(format!("tests/relay/{file}")).unwrap()).concat();
         for kind in ProblemKind::ALL {
             let word = kind.word();
