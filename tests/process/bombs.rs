@@ -14,7 +14,8 @@ use weir_testkit::gzip::{bomb, framed};
 use weir_testkit::plane::Plane;
 use weir_testkit::program::Program;
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+use crate::WEIR;
+
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// More than the longest message, which has 64 MiB by default.

@@ -5,8 +5,10 @@ use std::process::{Command, Output, Stdio};
 
 use weir_testkit::folder::Folder;
 
+use crate::WEIR;
+
 fn weir(folder: &Folder, line: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new(WEIR);
     command.args(line).current_dir(&folder.0).env_remove("CARGO_MANIFEST_DIR").env_remove("WEIR_LOG");
     command.env("TMPDIR", &folder.0).env("NO_COLOR", "1").stdin(Stdio::null());
     command

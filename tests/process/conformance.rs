@@ -7,7 +7,7 @@ use weir_loadtest::conformance::{self, Options, Report, Verdict};
 use weir_loadtest::wire::{Plane, Variant};
 use weir_testkit::program::Program;
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+use crate::WEIR;
 
 fn config(plane: &Plane, upstream: Variant) -> String {
     format!(

@@ -11,8 +11,10 @@ use weir_testkit::folder::Folder;
 use weir_testkit::raw_http::{ask, request};
 use weir_testkit::running::{PATIENCE, Running, lines_of, stderr, stdout};
 
+use crate::WEIR;
+
 fn weir(folder: &Path, line: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new(WEIR);
     command.args(line.split_whitespace()).current_dir(folder).env_remove("CARGO_MANIFEST_DIR").env_remove("WEIR_LOG");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -219,7 +221,7 @@ fn as_by_default(greeting: &str) -> String {
     let after = |before: &str| greeting.split_once(before).unwrap().1.split([' ', '/']).next().unwrap();
     let (clients, admin) = (after("  clients  "), after("admin    http://"));
     let default = greeting.replace(&format!(" --server http://{clients}"), "").replace(clients, "127.0.0.1:18000");
-    default.replace(admin, "127.0.0.1:19000").replace(env!("CARGO_BIN_EXE_weir"), "target/debug/weir")
+    default.replace(admin, "127.0.0.1:19000").replace(WEIR, "target/debug/weir")
 }
 
 #[test]

@@ -19,7 +19,7 @@ use weir_testkit::plane::Plane;
 use weir_testkit::program::Program;
 use weir_testkit::wait::until;
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+use crate::WEIR;
 
 /// A library that makes the disk hang: writes to the disk wait while one file exists, and opening a file of a volume waits while another
 /// does. While a third one exists, reads of a database are slow.
@@ -333,7 +333,7 @@ async fn a_start_that_hangs_is_ended_by_a_signal() {
         let folder = Folder::new(&format!("hung-disk-signal-{number}"));
         let pipe = folder.file("relay.yaml");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let mut child = Command::new(env!("CARGO_BIN_EXE_weir")).args(["--config", &pipe]).spawn().unwrap();
+        let mut child = Command::new(WEIR).args(["--config", &pipe]).spawn().unwrap();
         let id = child.id();
         until("it hears signals", async || catches(id, SIGHUP) && catches(id, number)).await;
         let send =
@@ -365,7 +365,7 @@ async fn all_that_is_leaned_on_hangs_at_once_and_clients_get_every_change() {
     fs::write(&path, config.replacen("{uri:", first, 1)).unwrap();
     let (_unread, stderr) = std::io::pipe().unwrap();
     fill(&stderr).await;
-    let program = ["-c", &format!("{}; exec \"$0\" \"$@\"", world.environment), env!("CARGO_BIN_EXE_weir")];
+    let program = ["-c", &format!("{}; exec \"$0\" \"$@\"", world.environment), WEIR];
     let mut command = Command::new("sh");
     command.args(program).args(["--config", &path, "--log", "debug"]).stderr(stderr);
     let mut child = command.spawn().unwrap();

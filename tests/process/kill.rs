@@ -18,7 +18,8 @@ use weir_testkit::last_errors;
 use weir_testkit::plane::{Plane, Stream};
 use weir_testkit::program::Program;
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+use crate::WEIR;
+
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const BOTH: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 const NAMES: usize = 12;

@@ -20,6 +20,9 @@ mod scenarios;
 mod secrets;
 mod unread_log;
 
+/// The program.
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
 /// Locked by each test that measures or keeps the processors busy, so that these tests run one at a time.
 #[cfg(target_os = "linux")]
 static HEAVY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

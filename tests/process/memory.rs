@@ -15,6 +15,8 @@ use weir_testkit::folder::Folder;
 use weir_testkit::program::Program;
 use weir_testkit::resources::{CDS, EDS};
 
+use crate::WEIR;
+
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The number of clusters in the relay's files.
 const CLUSTERS: usize = 5000;
@@ -58,8 +60,8 @@ impl World {
              handshakes_per_address: 0}}\n{more}",
             plane.address
         );
-        // `WEIR` selects another build of the program.
-        let program = std::env::var("WEIR").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weir").into());
+        // The variable `WEIR` selects another build of the program.
+        let program = std::env::var("WEIR").unwrap_or_else(|_| WEIR.into());
         let program = Program::start_by(Command::new(program), &format!("memory-{name}.yaml"), &config, PATIENCE);
         Self { program, clusters, clients: tokio::task::JoinSet::new(), reporters: 0, _plane: plane }
     }

@@ -16,7 +16,7 @@ use weir_testkit::script::Way;
 use weir_testkit::server::Server;
 use weir_testkit::wait::until;
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+use crate::WEIR;
 
 async fn reached(program: &Program, limit: &str) -> f64 {
     let name = format!("weir_limit_reached_total{{limit=\"{limit}\"}}");

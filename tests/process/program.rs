@@ -8,6 +8,8 @@ use weir_testkit::folder::Folder;
 use weir_testkit::raw_http::{ask, request};
 use weir_testkit::running::{PATIENCE, Running, stderr};
 
+use crate::WEIR;
+
 fn start(configuration: &str) -> (Folder, Running) {
     start_with(configuration, |command| command)
 }
@@ -22,7 +24,7 @@ fn start_with(configuration: &str, change: impl FnOnce(&mut Command) -> &mut Com
 /// Returns the command of a relay whose configuration is in the folder.
 fn relay_in(folder: &Folder, configuration: &str) -> Command {
     folder.write("relay.yaml", configuration);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new(WEIR);
     command.args(["--config", &folder.file("relay.yaml")]).env("NO_COLOR", "1").stderr(Stdio::piped());
     command
 }
@@ -52,7 +54,7 @@ fn i10_whoever_reads_what_was_requested_may_have_had_enough() {
     let configuration = concat!(env!("CARGO_MANIFEST_DIR"), "/config/federation.yaml");
     for (line, code) in [(&["check", "--config", configuration][..], 0), (&["check"], 2), (&["get", "no such type"], 2)]
     {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let mut command = Command::new(WEIR);
         command.args(line).stdin(Stdio::null()).stdout(nobody_reads()).stderr(nobody_reads());
         assert_eq!(command.status().unwrap().code(), Some(code), "{line:?}");
     }
@@ -148,7 +150,7 @@ fn a_collector_that_never_answers_delays_the_end_a_little_and_lines_of_json_have
 
 /// Returns exit code, stdout and stderr of `weir status --ready`.
 fn readiness(admin: &str) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new(WEIR);
     let done = command.args(["status", "--ready", "--admin", admin]).output().unwrap();
     let [out, errors] = [done.stdout, done.stderr].map(|text| String::from_utf8(text).unwrap());
     (done.status.code(), out, errors)

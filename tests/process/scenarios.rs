@@ -7,10 +7,12 @@ use std::time::Duration;
 use weir_loadtest::observe::Unobserved;
 use weir_loadtest::scenario::{Report, Scenario, run};
 
+use crate::WEIR;
+
 async fn passes(name: &str) -> Report {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("loadtest/scenarios").join(name);
     let scenario = Scenario::read(&path).unwrap().shortened(5, Duration::from_millis(500));
-    let relay = Path::new(env!("CARGO_BIN_EXE_weir"));
+    let relay = Path::new(WEIR);
     let report = run(&scenario, Some(relay), Arc::new(Unobserved)).await.unwrap();
     assert!(report.passed(), "{name}: {report}");
     report

@@ -18,6 +18,8 @@ use weir_testkit::one_cluster::{CDS, receives, send};
 use weir_testkit::plane::Plane;
 use weir_testkit::program::field;
 
+use crate::WEIR;
+
 const DROPPED: &str = "log lines were dropped";
 
 /// The program, with a log that is read only when the test reads it.
@@ -32,7 +34,7 @@ impl Program {
         let folder = Folder::new("unread-log");
         folder.write("relay.yaml", config);
         let (reader, writer) = std::io::pipe().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let mut command = Command::new(WEIR);
         command.args(["--config", &folder.file("relay.yaml"), "--log", "debug"]).env("NO_COLOR", "1").stderr(writer);
         Self { child: command.spawn().unwrap(), log: BufReader::new(reader), _folder: folder }
     }

@@ -23,7 +23,8 @@ use weir_testkit::plane::Plane;
 use weir_testkit::program::Program;
 use weir_testkit::wait::until;
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+use crate::WEIR;
+
 const LEANED: &str = "xdstp://leaned.test/envoy.config.cluster.v3.Cluster/a";
 pub const DRAIN: Duration = Duration::from_secs(1);
 /// The time limit for recovery after the things continue.

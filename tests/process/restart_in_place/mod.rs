@@ -23,6 +23,7 @@ use weir_testkit::program::{Program, field};
 use weir_testkit::raw_http::{ask, request};
 
 use self::overlapping::JUST_ACCEPTED;
+use crate::WEIR;
 
 /// Returns a folder with one file of clusters.
 fn folder_with_cluster(name: &str) -> Folder {
@@ -41,7 +42,7 @@ fn command_with(sockets: impl IntoIterator<Item = OwnedFd>, before: &str) -> Com
     let sockets: Vec<_> = sockets.into_iter().collect();
     let script = format!("export LISTEN_PID=$$ LISTEN_FDS={}; {before}; exec \"$0\" \"$@\" {MOVED}", sockets.len());
     let mut shell = Command::new("sh");
-    shell.args(["-c", &script, env!("CARGO_BIN_EXE_weir")]);
+    shell.args(["-c", &script, WEIR]);
     let mut sockets = sockets.into_iter();
     sockets.next().map(|first| shell.stdin(first));
     sockets.next().map(|second| shell.stdout(second));
@@ -405,7 +406,7 @@ fn a_service_manager_hears_when_the_relay_is_ready_reloads_and_stops() {
         let length = manager.recv(&mut message).expect("no message");
         String::from_utf8(message[..length].to_vec()).unwrap()
     };
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new(WEIR);
     command.env("NOTIFY_SOCKET", &path);
     let config = config_of(&folder, "listen: [{address: '127.0.0.1:0'}]\ndrain: {spread: 0s}");
     let mut relay = Program::start_by(command, "restart-notify.yaml", &config, PATIENCE);
@@ -450,7 +451,7 @@ fn a_service_manager_that_was_sent_that_the_relay_stops_hears_of_no_reload() {
         let length = manager.recv(&mut message).expect("no message");
         String::from_utf8(message[..length].to_vec()).unwrap()
     };
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new(WEIR);
     command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "30000000");
     let config = config_of(&folder, "listen: [{address: '127.0.0.1:0'}]\ndrain: {delay: 1h}");
     let relay = Program::start_by(command, "restart-stopping.yaml", &config, PATIENCE);
@@ -482,7 +483,7 @@ fn a_service_manager_that_wants_to_know_hears_again_and_again_that_the_relay_get
     let path = folder.0.join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new(WEIR);
     command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "30000000");
     let config = config_of(&folder, "listen: [{address: '127.0.0.1:0'}]\ndrain: {spread: 0s}");
     let _relay = Program::start_by(command, "restart-watchdog.yaml", &config, PATIENCE);

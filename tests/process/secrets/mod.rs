@@ -38,6 +38,8 @@ use weir_testkit::plane::{Plane, Stream};
 use weir_testkit::program::{Program, field};
 use weir_testkit::wait::until;
 
+use crate::WEIR;
+
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";

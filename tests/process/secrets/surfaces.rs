@@ -193,7 +193,7 @@ pub(super) async fn refused_configurations(world: &World) {
     {
         world.shows(command, "no user and no password");
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new(WEIR);
     command.args(["--log", "trace", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).stderr(Stdio::piped());
     command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("ftp://user:{PASSWORD}@127.0.0.1:1")).stdout(Stdio::null());
     let mut child = command.spawn().unwrap();

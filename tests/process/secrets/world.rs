@@ -90,7 +90,7 @@ impl World {
             }
         });
         let config = config(address, if state_key { "{path: state, key: state.key}" } else { "{path: state}" });
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let mut command = Command::new(WEIR);
         command.args(["--log", "trace"]).env("WEIR_TEST_SECRET", ENVIRONMENT).env("WEIR_TEST_HEADER", OF_VARIABLE);
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", collector.address));
         command.env("OTEL_EXPORTER_OTLP_HEADERS", format!("authorization=Basic%20{OF_COLLECTOR}"));
@@ -146,7 +146,7 @@ impl World {
 
     /// Runs a command of the program.
     pub(super) fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let mut command = Command::new(WEIR);
         command
             .args(arguments)
             .env("WEIR_TEST_SECRET", ENVIRONMENT)
