@@ -24,5 +24,4 @@ mod unread_log;
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 /// Locked by each test that measures or keeps the processors busy, so that these tests run one at a time.
-#[cfg(target_os = "linux")]
 static HEAVY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

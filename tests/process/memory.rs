@@ -15,7 +15,7 @@ use weir_testkit::folder::Folder;
 use weir_testkit::program::Program;
 use weir_testkit::resources::{CDS, EDS};
 
-use crate::WEIR;
+use crate::{HEAVY, WEIR};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The number of clusters in the relay's files.
@@ -166,6 +166,7 @@ fn check(what: &str, each: Sample) {
 #[tokio::test]
 #[ignore = "measures memory at rest, which a busy machine only seems to reach"]
 async fn night_what_a_connection_costs() {
+    let _turn = HEAVY.lock().await;
     let mut world = World::start("connections").await;
     let names = world.clusters(20);
     world.connect(200, 1, CDS, |_| names.clone()).await;
@@ -177,6 +178,7 @@ async fn night_what_a_connection_costs() {
 #[tokio::test]
 #[ignore = "measures memory at rest, which a busy machine only seems to reach"]
 async fn night_what_a_stream_costs() {
+    let _turn = HEAVY.lock().await;
     let mut world = World::start("streams").await;
     let names = world.clusters(1);
     world.connect(8, 10, CDS, |_| names.clone()).await;
@@ -188,6 +190,7 @@ async fn night_what_a_stream_costs() {
 #[tokio::test]
 #[ignore = "measures memory at rest, which a busy machine only seems to reach"]
 async fn night_what_a_name_costs() {
+    let _turn = HEAVY.lock().await;
     let mut world = World::start("names").await;
     let all = world.clusters(CLUSTERS);
     world.connect(20, 1, CDS, |_| all.clone()).await; // enough that all threads exist
@@ -204,6 +207,7 @@ async fn night_what_a_name_costs() {
 #[tokio::test]
 #[ignore = "measures memory at rest, which a busy machine only seems to reach"]
 async fn night_what_a_handshake_costs() {
+    let _turn = HEAVY.lock().await;
     let (folder, identity) = (Folder::new("memory"), Authority::new().sign("localhost"));
     folder.write("certificate.pem", &identity.certificate);
     folder.write("key.pem", &identity.key);
@@ -228,6 +232,7 @@ async fn night_what_a_handshake_costs() {
 #[tokio::test]
 #[ignore = "measures memory at rest, which a busy machine only seems to reach"]
 async fn night_what_reporting_loads_costs() {
+    let _turn = HEAVY.lock().await;
     for (mode, what) in [("pass_through", "a stream of load reports"), ("aggregate", "a view with load reports")] {
         let mut world = World::start_with(mode, &format!("load_reports: {{mode: {mode}}}\n")).await;
         world.report_loads(4, 100).await;
