@@ -60,9 +60,7 @@ impl World {
              handshakes_per_address: 0}}\n{more}",
             plane.address
         );
-        // The variable `WEIR` selects another build of the program.
-        let program = std::env::var("WEIR").unwrap_or_else(|_| WEIR.into());
-        let program = Program::start_by(Command::new(program), &format!("memory-{name}.yaml"), &config, PATIENCE);
+        let program = Program::start_by(Command::new(WEIR), &format!("memory-{name}.yaml"), &config, PATIENCE);
         Self { program, clusters, clients: tokio::task::JoinSet::new(), reporters: 0, _plane: plane }
     }
 
