@@ -49,6 +49,12 @@ class Stages(unittest.TestCase):
         self.assertNotIn("next", rows)
         self.assertIn("did NOT run", rows["All of it"])
 
+    def test_no_exit_code_of_a_command_means_that_there_was_nothing_to_do(self):
+        for code in (77, 100, 101):  # such as apt-get's
+            with self.subTest(code):
+                ended, printed, rows = self.play(f"fails() {{ bash -c 'exit {code}'; }}", "stage fails")
+                self.assertEqual((ended, rows["fails"]), (code, f"FAILED with {code}"), printed)
+
     def test_a_stage_that_takes_too_long_is_ended_with_what_it_has_started(self):
         code, printed, rows = self.play("slow() { sleep 1000; }", "stage slow", limit=1)
         self.assertEqual((code, rows["slow"]), (124, "FAILED: took longer than 1 s"), printed)
