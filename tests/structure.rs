@@ -494,22 +494,3 @@ fn a_file_that_is_too_long_is_found() {
     sources.add("a::long", &format!("{tests}{}", "// a line\n".repeat(LONGEST_FILE + 1)));
     assert_eq!(sources.too_long(), [format!("a::long: {} lines", LONGEST_FILE + 1)]);
 }
-
-#[test]
-fn files_that_the_documents_name_exist() {
-    let mut missing = Vec::new();
-    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/concepts.md"] {
-        let text = fs::read_to_string(page).unwrap();
-        for path in
-            text.split('`').skip(1).step_by(2).filter(|path| path.ends_with(".rs") && !path.contains([' ', '*']))
-        {
-            if !["", "src/", "core/src/", "core/src/protocol/"]
-                .iter()
-                .any(|root| Path::new(&format!("{root}{path}")).exists())
-            {
-                missing.push(format!("{page}: {path}"));
-            }
-        }
-    }
-    assert_eq!(missing, [""; 0]);
-}

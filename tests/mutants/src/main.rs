@@ -64,10 +64,7 @@ struct Options {
     /// Judges the planted faults instead, and fails if one is not noticed
     #[arg(long)]
     planted: bool,
-    /// With --planted: also by the conformance checks that are named for a fault; the program is compiled with the faults
-    #[arg(long, requires = "planted")]
-    conformance: bool,
-    /// With --planted: by all tests that are named for a fault, also the relay's, which take longest to compile
+    /// With --planted: by all tests that are named for a fault, also conformance and the relay's, which take longest to compile
     #[arg(long, requires = "planted")]
     relay: bool,
 }
@@ -130,8 +127,7 @@ fn judge_planted(options: &Options, settings: &Settings, tree: &Tree, repository
     }
     let started = Instant::now();
     let files = planted::plant(&faults, |file| tree.text(file))?;
-    let with_conformance = |test: &TestName| options.conformance && test.rule.is_some();
-    let counts = |test: &TestName| options.relay || with_conformance(test) || test.program().is_of_core(&tree.root);
+    let counts = |test: &TestName| options.relay || test.program().is_of_core(&tree.root);
     let tests = planted::tests_of(&faults, counts);
     let programs: BTreeSet<&str> = tests.iter().map(|test| test.program.as_str()).collect();
     let programs: Vec<_> = programs.into_iter().map(|name| Program { name: name.into(), waits: false }).collect();
