@@ -8,8 +8,8 @@ use weir_core::protocol::ladder::{LadderState, Rule};
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{AuthorityPlan, Plan, ServerPlan};
 
-pub use super::support::Bench;
 pub use super::support::streams::{ONE, TWO};
+pub use super::support::{Bench, Extent, Set};
 use super::support::{EDS, wrapper};
 
 pub fn plan(servers: usize, variant: Variant, rule: Rule) -> Plan {

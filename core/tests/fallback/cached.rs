@@ -45,7 +45,7 @@ fn xlat_15_and_delta_30_a_fallback_server_says_that_there_is_none_of_a_name_in_e
             bench.say(1, trouble(EDS, "x"));
         }
         bench.say(1, delta(EDS, &[], &["x"]));
-        assert_eq!(bench.held(EDS, Class::Named, "x"), "gone", "server {troubled} had trouble with it");
+        assert_eq!(bench.held(EDS, Set::Names, "x"), "gone", "server {troubled} had trouble with it");
     }
 }
 
@@ -138,7 +138,7 @@ fn coll_15_a_fallback_server_says_that_a_collection_in_error_is_empty() {
     bench.end(0, false);
     bench.open(1);
     bench.say(1, delta(EDS, &[], &[GLOB]));
-    assert_eq!(bench.held(EDS, Class::Named, GLOB), "gone");
+    assert_eq!(bench.held(EDS, Set::Names, GLOB), "gone");
 }
 
 #[test]
@@ -149,11 +149,11 @@ fn xlat_15_and_up_40_what_a_fallback_server_lets_live_on_is_its_own() {
     bench.open(1);
     bench.say(1, mortal(CDS, "x", 60));
     bench.later(Duration::from_secs(60));
-    assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "gone");
+    assert_eq!(bench.held(CDS, Set::All, "x"), "gone");
     bench.say(1, heartbeat(CDS, "x", 60)); // the heartbeat comes a little late
-    assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "1");
+    assert_eq!(bench.held(CDS, Set::All, "x"), "1");
     bench.say(1, delta(CDS, &[], &["x"]));
-    assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "gone", "it was nobody else's");
+    assert_eq!(bench.held(CDS, Set::All, "x"), "gone", "it was nobody else's");
 }
 
 #[test]
@@ -212,8 +212,8 @@ fn fb_21_names_that_a_session_leaves_count_for_it_no_more() {
 
 #[test]
 fn fb_4_and_up_40_what_outlives_its_time_in_an_outage_is_asked_of_the_next_server() {
-    for (url, wanted, name, class) in
-        [(EDS, "m", "m", Class::Named), (CDS, "*", "m", Class::Wildcard), (EDS, GLOB, MEMBER, Class::Named)]
+    for (url, wanted, name, set) in
+        [(EDS, "m", "m", Set::Names), (CDS, "*", "m", Set::All), (EDS, GLOB, MEMBER, Set::Names)]
     {
         let mut bench = both(Rule::Uncached);
         bench.want(url, wanted, true);
@@ -224,15 +224,11 @@ fn fb_4_and_up_40_what_outlives_its_time_in_an_outage_is_asked_of_the_next_serve
         let standing = |bench: &Bench| bench.sources.ladders().next().unwrap().state;
         assert_eq!(standing(&bench), LadderState::Cached(0), "{wanted}");
         bench.later(Duration::from_secs(40));
-        assert_ne!(bench.held(url, class, name), "1", "{wanted}: its life is over");
+        assert_ne!(bench.held(url, set, name), "1", "{wanted}: its life is over");
         assert_eq!(standing(&bench), LadderState::Trying(1), "{wanted}");
         assert_eq!(bench.open(1).len(), 1);
         bench.say(1, delta(url, &[(name, "9")], &[]));
-        assert_eq!(
-            (bench.held(url, class, name).as_str(), standing(&bench)),
-            ("9", LadderState::Active(1)),
-            "{wanted}"
-        );
+        assert_eq!((bench.held(url, set, name).as_str(), standing(&bench)), ("9", LadderState::Active(1)), "{wanted}");
     }
 }
 
@@ -278,7 +274,7 @@ fn up_40_a_set_is_not_requested_again_when_something_in_it_outlives_its_time() {
     bench.say(0, mortal(LDS, "m", 60));
     bench.requested(0);
     bench.later(Duration::from_secs(60));
-    assert_eq!((bench.held(LDS, Class::Wildcard, "m").as_str(), bench.requested(0)), ("gone", vec![]));
+    assert_eq!((bench.held(LDS, Set::All, "m").as_str(), bench.requested(0)), ("gone", vec![]));
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn ord_1_what_was_removed_and_waits_is_requested_again_on_the_next_opening() {
                 bench.say(0, sotw(CDS, "2", &[("b", "1")]));
             }
         }
-        assert_eq!(bench.held(CDS, Class::Wildcard, "old"), "1", "the route leads there");
+        assert_eq!(bench.held(CDS, Set::All, "old"), "1", "the route leads there");
         bench.requested(0);
         bench.end(0, true);
         let requests = bench.open(0);

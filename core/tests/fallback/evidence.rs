@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::*;
 use weir_core::protocol::sources::ServerPlan;
 use weir_core::protocol::upstream::ServerQuirks;
-use weir_core::protocol::view::{Claim, Claimed, Completeness};
 
 const SECOND: Duration = Duration::from_secs(120);
 const LONG: Duration = Duration::from_secs(60);
@@ -22,18 +21,8 @@ fn fallen_back(holds_missing: bool) -> Bench {
     bench
 }
 
-fn fill(bench: &Bench, url: &str) -> Completeness {
-    bench.view.snapshot().resources(&bench.table.resolve(url), Class::Wildcard).unwrap().coverage().completeness()
-}
-
 fn held(bench: &Bench, names: [&str; 2]) -> [String; 2] {
-    names.map(|name| bench.held(CDS, Class::Wildcard, name))
-}
-
-fn claim(bench: &mut Bench, url: &str, class: Class, name: &str) {
-    let kind = bench.table.resolve(url);
-    bench.view.add_claims(ONE, vec![Claim { kind, of: Claimed::Name(class, name.into()) }]);
-    bench.settle();
+    names.map(|name| bench.held(CDS, Set::All, name))
 }
 
 #[test]
@@ -125,7 +114,7 @@ fn fb_28_a_server_whose_word_does_not_count_is_not_asked_again() {
     let mut bench = Bench::with_servers(plan(2, Variant::Delta, Rule::Uncached));
     bench.want(EDS, "a", true);
     bench.open(0);
-    claim(&mut bench, EDS, Class::Named, "a");
+    bench.claims(EDS, Set::Names, "a");
     bench.later(Duration::from_secs(3600));
     assert_eq!(bench.asked_again(), [0; 0], "it has not answered yet, and the other may know better");
     bench.say(0, delta(EDS, &[("x", "1")], &[]));
@@ -138,7 +127,7 @@ fn fb_28_a_server_whose_word_does_not_count_is_not_asked_again() {
 fn fb_4_silence_is_an_answer_to_the_ladder_whoever_holds_the_thing() {
     let mut bench = served(Rule::Uncached);
     bench.want(EDS, "b", true);
-    claim(&mut bench, EDS, Class::Named, "b");
+    bench.claims(EDS, Set::Names, "b");
     bench.later(Duration::from_secs(1));
     bench.requested(0);
     bench.later(Duration::from_secs(15));
@@ -155,20 +144,20 @@ fn xlat_12_a_set_that_has_ended_once_stays_ended_over_lost_streams_and_switches(
         bench.open(0);
         bench.say(0, first);
         bench.later(LONG);
-        assert!(fill(&bench, CDS) >= Completeness::Settled);
+        assert!(bench.extent(CDS, Set::All) >= Extent::Settled);
         bench.end(0, true);
-        assert_eq!(fill(&bench, CDS), Completeness::Settled, "and may have grown since");
+        assert_eq!(bench.extent(CDS, Set::All), Extent::Settled, "and may have grown since");
         bench.open(0);
         bench.end(0, false);
         assert_eq!(
-            (bench.standing(), fill(&bench, CDS)),
-            (LadderState::Cached(0), Completeness::Settled),
+            (bench.standing(), bench.extent(CDS, Set::All)),
+            (LadderState::Cached(0), Extent::Settled),
             "it is cached"
         );
         bench.want(EDS, "e", true);
         bench.open(1);
         bench.say(1, delta(EDS, &[("e", "1")], &[]));
-        assert_eq!((bench.standing(), fill(&bench, CDS)), (LadderState::Active(1), Completeness::Settled));
+        assert_eq!((bench.standing(), bench.extent(CDS, Set::All)), (LadderState::Active(1), Extent::Settled));
     }
 }
 
@@ -178,30 +167,25 @@ fn up_32_what_a_server_said_of_a_name_before_a_lost_stream_is_asked_of_it_again(
     bench.want(EDS, "b", true);
     bench.requested(0);
     bench.say(0, delta(EDS, &[], &["b"]));
-    assert_eq!(bench.held(EDS, Class::Named, "b"), "gone");
-    let kind = bench.table.resolve(EDS);
-    let evident = |bench: &Bench| {
-        let table = bench.view.snapshot().resources(&kind, Class::Named).unwrap();
-        table.coverage().is_absent_by_evidence(table.get(&"b".into()).unwrap())
-    };
-    assert!(evident(&bench), "also for who comes and holds it");
+    assert_eq!(bench.held(EDS, Set::Names, "b"), "gone");
+    assert!(bench.is_denied(EDS, "b"), "also for who comes and holds it");
     bench.end(0, true);
-    assert!(!evident(&bench), "it may have come back meanwhile");
+    assert!(!bench.is_denied(EDS, "b"), "it may have come back meanwhile");
     bench.open(0);
-    claim(&mut bench, EDS, Class::Named, "b");
+    bench.claims(EDS, Set::Names, "b");
     bench.later(Duration::from_secs(16));
-    assert!(!evident(&bench), "silence is not enough for who holds it");
+    assert!(!bench.is_denied(EDS, "b"), "silence is not enough for who holds it");
     assert_eq!(bench.asked_again(), [0]);
     assert_eq!(bench.open(0), ["+[a,b] -[] {a:1,b:weir-unknown}"]);
     bench.say(0, delta(EDS, &[], &["b"]));
-    assert!(evident(&bench));
+    assert!(bench.is_denied(EDS, "b"));
 }
 
 #[test]
 fn xlat_12_and_up_14_a_set_that_is_cut_off_by_asking_again_for_another_type_is_said_again() {
     let mut bench = served(Rule::Uncached);
     bench.want(EDS, "b", true);
-    claim(&mut bench, EDS, Class::Named, "b");
+    bench.claims(EDS, Set::Names, "b");
     bench.later(Duration::from_secs(1));
     bench.requested(0);
     bench.want(LDS, "*", true);
@@ -209,14 +193,14 @@ fn xlat_12_and_up_14_a_set_that_is_cut_off_by_asking_again_for_another_type_is_s
     assert_eq!(bench.asked_again(), [0]);
     bench.open(0);
     bench.later(Duration::from_secs(20));
-    claim(&mut bench, EDS, Class::Named, "b");
+    bench.claims(EDS, Set::Names, "b");
     bench.want(EDS, "c", true);
-    claim(&mut bench, EDS, Class::Named, "c");
+    bench.claims(EDS, Set::Names, "c");
     bench.later(Duration::from_secs(1));
     bench.requested(0);
     bench.later(Duration::from_millis(14_900));
     bench.say(0, delta(LDS, &[("l", "1")], &[]));
-    assert_eq!(fill(&bench, LDS), Completeness::FirstResponse);
+    assert_eq!(bench.extent(LDS, Set::All), Extent::First);
     bench.later(Duration::from_millis(200));
     assert_eq!(bench.asked_again(), [0], "about endpoints, in the middle of listeners");
     let requested = bench.open(0).join(" ");
@@ -228,33 +212,27 @@ fn xlat_12_and_up_14_a_set_that_is_cut_off_by_asking_again_for_another_type_is_s
 
 #[test]
 fn up_25_what_one_server_has_and_cannot_be_read_keeps_no_set_of_another_back() {
-    let readable = |bench: &Bench| {
-        bench.view.snapshot().resources(&bench.table.resolve(CDS), Class::Wildcard).unwrap().coverage().is_readable()
-    };
     let mut bench = fallen_back(true);
     bench.open(1);
     bench.say(1, delta(CDS, &[("b", "2"), ("x", "2"), ("x", "3")], &[]));
-    assert!(!readable(&bench), "x is there, and nobody knows what it is");
+    assert!(!bench.is_readable(CDS), "x is there, and nobody knows what it is");
     bench.open(0);
     bench.say(0, delta(CDS, &[("a", "1"), ("b", "1")], &[]));
     assert_eq!(bench.standing(), LadderState::Active(0));
-    assert!(readable(&bench), "of the first server it was never heard");
+    assert!(bench.is_readable(CDS), "of the first server it was never heard");
 }
 
 #[test]
 fn up_25_what_cannot_be_read_of_a_server_counts_when_it_becomes_active() {
-    let readable = |bench: &Bench| {
-        bench.view.snapshot().resources(&bench.table.resolve(CDS), Class::Wildcard).unwrap().coverage().is_readable()
-    };
     let mut bench = fallen_back(true);
     bench.want(LDS, "*", true);
     bench.open(1);
     bench.say(1, delta(CDS, &[("b", "2")], &[]));
     bench.open(0);
     bench.say(0, delta(CDS, &[("x", "2"), ("x", "3")], &[]));
-    assert_eq!((bench.standing(), readable(&bench)), (LadderState::Active(1), true), "nothing of use");
+    assert_eq!((bench.standing(), bench.is_readable(CDS)), (LadderState::Active(1), true), "nothing of use");
     bench.say(0, delta(LDS, &[("l", "1")], &[]));
-    assert_eq!((bench.standing(), readable(&bench)), (LadderState::Active(0), false));
+    assert_eq!((bench.standing(), bench.is_readable(CDS)), (LadderState::Active(0), false));
 }
 
 #[test]
@@ -281,7 +259,7 @@ fn up_16_a_server_that_is_sent_no_versions_is_asked_again_by_opening_again() {
 
 #[test]
 fn fb_9_what_another_server_took_away_is_asked_of_the_first_again_though_it_was_sent_its_versions() {
-    for (url, wanted, class) in [(CDS, "*", Class::Wildcard), (EDS, "a", Class::Named)] {
+    for (url, wanted, set) in [(CDS, "*", Set::All), (EDS, "a", Set::Names)] {
         let mut bench =
             Bench::with_servers(Plan { holds_missing: false, ..plan(2, Variant::Delta, Rule::Reachability) });
         bench.want(url, wanted, true);
@@ -295,13 +273,13 @@ fn fb_9_what_another_server_took_away_is_asked_of_the_first_again_though_it_was_
         bench.open(1);
         bench.say(1, delta(url, &[], &["a"]));
         bench.say(1, delta(LDS, &[("l", "2")], &[]));
-        assert_eq!((bench.standing(), bench.held(url, class, "a").as_str()), (LadderState::Active(1), "gone"));
+        assert_eq!((bench.standing(), bench.held(url, set, "a").as_str()), (LadderState::Active(1), "gone"));
         assert_eq!(bench.asked_again(), [0], "{wanted}: it has no reason to say what it gave before");
         assert!(bench.open(0).join(" ").contains("{a:weir-unknown}"), "{wanted}");
         bench.say(0, delta(url, &[("a", "1")], &[]));
         bench.say(0, delta(LDS, &[("l", "3")], &[]));
         assert_eq!(bench.standing(), LadderState::Active(0), "{wanted}");
-        assert_eq!(bench.held(url, class, "a"), "1", "{wanted}");
+        assert_eq!(bench.held(url, set, "a"), "1", "{wanted}");
         bench.later(Duration::from_secs(3600));
         assert_eq!(bench.asked_again(), [0; 0], "{wanted}");
     }

@@ -6,9 +6,8 @@ use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{Plan, ServerPlan};
 use weir_core::protocol::upstream::ServerQuirks;
-use weir_core::protocol::view::Class;
 
-use super::bench::{Bench, delta, plan, sotw};
+use super::bench::{Bench, Set, delta, plan, sotw};
 use super::support::{CDS, EDS};
 
 /// Returns a plan with one server whose deletions are ignored.
@@ -24,7 +23,7 @@ fn watch(bench: &mut Bench) {
 
 #[test]
 fn xlat_20_what_a_delta_server_has_deleted_is_kept_over_restarts_and_is_not_asked_for_again() {
-    for (url, name, class) in [(CDS, "*", Class::Wildcard), (EDS, "b", Class::Named)] {
+    for (url, name, set) in [(CDS, "*", Set::All), (EDS, "b", Set::Names)] {
         let mut bench = Bench::with_servers(keeping(Variant::Delta));
         bench.want(url, name, true);
         bench.open(0);
@@ -40,7 +39,7 @@ fn xlat_20_what_a_delta_server_has_deleted_is_kept_over_restarts_and_is_not_aske
             bench.say(0, delta(url, &[], &["b"]));
             assert_eq!(bench.view.tables().loaded_from_disk(), 0, "the server has answered");
             watch(&mut bench);
-            assert_eq!(bench.held(url, class, "b"), "1", "after restart {restart}");
+            assert_eq!(bench.held(url, set, "b"), "1", "after restart {restart}");
             assert_eq!(bench.asked_again(), [0; 0]);
         }
     }
@@ -56,9 +55,9 @@ fn xlat_20_a_reconnect_keeps_what_was_deleted() {
     bench.end(0, true);
     assert_eq!(bench.open(0), ["+[b] -[] {}"]);
     watch(&mut bench); // the server is silent about the name
-    assert_eq!(bench.held(EDS, Class::Named, "b"), "1");
+    assert_eq!(bench.held(EDS, Set::Names, "b"), "1");
     bench.say(0, delta(EDS, &[("b", "2")], &[]));
-    assert_eq!(bench.held(EDS, Class::Named, "b"), "2");
+    assert_eq!(bench.held(EDS, Set::Names, "b"), "2");
 }
 
 #[test]
@@ -72,7 +71,7 @@ fn xlat_20_the_set_of_a_sotw_server_confirms_what_it_lacks_and_keeps_it() {
     bench.want(CDS, "*", true);
     bench.open(0);
     bench.say(0, sotw(CDS, "2", &[("a", "1")]));
-    assert_eq!(bench.held(CDS, Class::Wildcard, "b"), "1");
+    assert_eq!(bench.held(CDS, Set::All, "b"), "1");
     assert_eq!(bench.view.tables().loaded_from_disk(), 0, "it would keep delta clients with other versions waiting");
 }
 
@@ -82,5 +81,5 @@ fn xlat_20_there_is_nothing_to_keep_of_a_name_that_is_not_cached() {
     bench.want(EDS, "never", true);
     bench.open(0);
     bench.say(0, delta(EDS, &[], &["never"]));
-    assert_eq!(bench.held(EDS, Class::Named, "never"), "gone");
+    assert_eq!(bench.held(EDS, Set::Names, "never"), "gone");
 }

@@ -20,7 +20,7 @@ fn fb_26_what_a_fallback_server_lacks_is_kept_or_deleted() {
             bench.open(1);
             say(&mut bench, 1, &[("b", "9"), ("c", "9")]);
             bench.later(Duration::from_secs(60));
-            let held = |bench: &Bench, name: &str| bench.held(CDS, Class::Wildcard, name);
+            let held = |bench: &Bench, name: &str| bench.held(CDS, Set::All, name);
             if variant == Variant::Delta {
                 assert_eq!(held(&bench, "a"), "1", "its silence is not enough");
                 assert_eq!(bench.asked_again().len(), usize::from(!holds_missing), "what would stay is not asked for");
@@ -60,22 +60,22 @@ fn fb_26_and_up_24_an_answer_under_way_to_an_open_server_says_nothing_of_names_t
         bench.say(1, full(&[("old", "1")]));
         bench.end(0, false);
         bench.say(1, full(&[("old", "2")])); // before the server can have read the next request
-        assert_eq!(bench.held(CDS, Class::Named, name), "1", "no word of it");
+        assert_eq!(bench.held(CDS, Set::Names, name), "1", "no word of it");
         bench.requested(1);
         bench.say(1, full(&[("old", "3")]));
-        assert_eq!(bench.held(CDS, Class::Named, name), "1", "nor need this be one");
+        assert_eq!(bench.held(CDS, Set::Names, name), "1", "nor need this be one");
         bench.later(Duration::from_secs(16));
-        assert_eq!(bench.held(CDS, Class::Named, name), "1", "silence takes nothing from those who hold it");
+        assert_eq!(bench.held(CDS, Set::Names, name), "1", "silence takes nothing from those who hold it");
         if !holds_missing {
             assert_eq!(bench.asked_again(), [1]);
             bench.open(1);
         }
         bench.say(1, full(&[("old", "3")]));
-        assert_eq!(bench.held(CDS, Class::Named, name), left, "it had time enough to read the question");
+        assert_eq!(bench.held(CDS, Set::Names, name), left, "it had time enough to read the question");
         bench.say(1, full(&[("old", "3"), (name, "4")]));
-        assert_eq!(bench.held(CDS, Class::Named, name), "4");
+        assert_eq!(bench.held(CDS, Set::Names, name), "4");
         bench.say(1, full(&[("old", "3")]));
-        assert_eq!(bench.held(CDS, Class::Named, name), "gone", "what it gave itself");
+        assert_eq!(bench.held(CDS, Set::Names, name), "gone", "what it gave itself");
     }
 }
 
@@ -97,10 +97,10 @@ fn fb_13_what_a_new_server_confirms_stays_whichever_type_it_begins_with_and_howe
             bench.open(server);
             say(&mut bench, server, CDS);
             bench.later(Duration::from_secs(8));
-            assert_eq!(bench.held(LDS, Class::Wildcard, "a"), "1", "{variant:?}: it has not said a word of these yet");
+            assert_eq!(bench.held(LDS, Set::All, "a"), "1", "{variant:?}: it has not said a word of these yet");
             say(&mut bench, server, LDS);
             bench.later(Duration::from_secs(60));
-            let held = [CDS, LDS].map(|url| bench.held(url, Class::Wildcard, "a"));
+            let held = [CDS, LDS].map(|url| bench.held(url, Set::All, "a"));
             assert_eq!(held, ["1", "1"], "{variant:?}, server {server}");
         }
     }
@@ -123,7 +123,7 @@ fn coll_18_a_server_that_returns_is_believed_of_a_collection_once_it_has_spoken_
     bench.open(0);
     bench.say(0, delta(EDS, &[(&other, "1")], &[]));
     bench.later(Duration::from_secs(60));
-    let held = |bench: &Bench| [&a, &b].map(|name| bench.held(EDS, Class::Named, name));
+    let held = |bench: &Bench| [&a, &b].map(|name| bench.held(EDS, Set::Names, name));
     assert_eq!(held(&bench), ["1", "2"], "of the collection it has said nothing yet");
     assert_eq!(bench.asked_again(), [0]);
     let unknown = [&a, &b].map(|name| format!("{name}:weir-unknown"));
@@ -141,7 +141,7 @@ fn fb_9_and_fb_13_a_server_that_returns_says_again_what_it_has() {
     bench.end(0, false);
     bench.open(1);
     bench.say(1, delta(EDS, &[("a", "9")], &[]));
-    assert_eq!(bench.held(EDS, Class::Named, "a"), "9");
+    assert_eq!(bench.held(EDS, Set::Names, "a"), "9");
     let requested: Vec<_> = bench.sources.streams_mut().filter(|(id, _)| id.server == 0).map(|(id, _)| id).collect();
     let mut stated = Vec::new();
     for (_, stream) in bench.sources.streams_mut().filter(|(id, _)| requested.contains(id)) {
@@ -169,12 +169,12 @@ fn xlat_16_what_a_server_had_not_before_an_outage_is_no_news_after_it() {
     bench.want(EDS, "z", true);
     bench.open(1);
     bench.say(1, delta(EDS, &[("x", "9"), ("z", "9")], &[]));
-    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "x").as_str()), (LadderState::Active(1), "9"));
+    assert_eq!((bench.standing(), bench.held(EDS, Set::Names, "x").as_str()), (LadderState::Active(1), "9"));
     bench.open(0);
     bench.say(0, delta(CDS, &[("c", "1")], &[]));
-    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "x").as_str()), (LadderState::Active(0), "9"));
+    assert_eq!((bench.standing(), bench.held(EDS, Set::Names, "x").as_str()), (LadderState::Active(0), "9"));
     bench.say(0, delta(EDS, &[], &["x"]));
-    assert_eq!(bench.held(EDS, Class::Named, "x"), "gone", "now it has said so again");
+    assert_eq!(bench.held(EDS, Set::Names, "x"), "gone", "now it has said so again");
 }
 
 #[test]
@@ -192,18 +192,18 @@ fn fb_26_what_only_another_gave_stays_while_the_server_is_away() {
     bench.later(Duration::from_secs(30));
     bench.open(0);
     bench.later(Duration::from_secs(30));
-    assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "9", "nothing has been said on this stream");
+    assert_eq!(bench.held(CDS, Set::All, "x"), "9", "nothing has been said on this stream");
     assert_eq!(bench.asked_again(), [0]);
     assert_eq!(bench.open(0), ["+[] -[] {a:weir-unknown,x:weir-unknown}"], "and so it is asked again");
     bench.say(0, delta(CDS, &[("a", "1")], &[]));
     bench.later(Duration::from_secs(119));
-    assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "9");
+    assert_eq!(bench.held(CDS, Set::All, "x"), "9");
     bench.end(0, true); // before its time had ended
     bench.open(0);
     bench.later(Duration::from_secs(119));
-    assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "9", "what was before the stream was lost does not count");
+    assert_eq!(bench.held(CDS, Set::All, "x"), "9", "what was before the stream was lost does not count");
     bench.later(Duration::from_secs(1));
-    assert_eq!(bench.held(CDS, Class::Wildcard, "x"), "gone");
+    assert_eq!(bench.held(CDS, Set::All, "x"), "gone");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn up_24_a_name_in_passing_error_is_not_deleted_by_an_answer_without_it() {
     response.resource_errors = vec![ResourceError { resource_name: Some(name), error_detail: Some(detail) }];
     bench.say(0, Response::Sotw(response));
     bench.say(0, sotw(LDS, "2", &[("a", "2")]));
-    assert_eq!(bench.held(LDS, Class::Named, "b"), "unknown", "it was never there to be deleted");
+    assert_eq!(bench.held(LDS, Set::Names, "b"), "unknown", "it was never there to be deleted");
 }
 
 #[test]
@@ -231,5 +231,5 @@ fn xlat_16_a_passing_error_is_no_absence_though_it_is_the_first_word() {
     let name = ResourceName { name: "a".into(), ..Default::default() };
     response.resource_errors = vec![ResourceError { resource_name: Some(name), error_detail: Some(detail) }];
     bench.say(0, Response::Delta(response));
-    assert_eq!((bench.held(EDS, Class::Named, "a").as_str(), bench.standing()), ("unknown", LadderState::Active(0)));
+    assert_eq!((bench.held(EDS, Set::Names, "a").as_str(), bench.standing()), ("unknown", LadderState::Active(0)));
 }

@@ -25,7 +25,6 @@ use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{AuthorityPlan, Plan, ServerPlan, StreamEnd, StreamId};
 use weir_core::protocol::upstream::{PollFailure, ReceivedResponse, ResponseMessage, ServerQuirks};
-use weir_core::protocol::view::{Class, InterestChange, Selector};
 use weir_core::xds::Authority;
 
 #[test]
@@ -46,13 +45,13 @@ fn fb_3_only_what_cannot_be_reached_is_left() {
 fn fb_6_fb_14_and_up_12_with_all_cached_the_cache_serves_and_a_new_name_moves_on() {
     let mut bench = served(Rule::Uncached);
     bench.end(0, false);
-    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "a").as_str()), (LadderState::Cached(0), "1"));
+    assert_eq!((bench.standing(), bench.held(EDS, Set::Names, "a").as_str()), (LadderState::Cached(0), "1"));
     bench.want(EDS, "b", true);
     assert_eq!(bench.standing(), LadderState::Trying(1));
     assert_eq!(bench.open(1), ["+[a,b] -[] {}"], "FB-7: everything, and UP-12, FB-14: no version of another server");
     bench.say(1, delta(EDS, &[("b", "9")], &[]));
     assert_eq!(bench.standing(), LadderState::Active(1));
-    assert_eq!((bench.held(EDS, Class::Named, "a"), bench.held(EDS, Class::Named, "b")), ("1".into(), "9".into()));
+    assert_eq!((bench.held(EDS, Set::Names, "a"), bench.held(EDS, Set::Names, "b")), ("1".into(), "9".into()));
 }
 
 #[test]
@@ -93,7 +92,7 @@ fn fb_12_a_name_added_during_fallback_is_asked_of_the_first_server_too() {
     assert_eq!(bench.requested(1), ["+[n] -[] {}"]);
     assert_eq!(bench.open(0), ["+[a,n] -[] {a:weir-unknown}"], "back, to say again what it has");
     bench.say(0, delta(EDS, &[("n", "1")], &[]));
-    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "n").as_str()), (LadderState::Active(0), "1"));
+    assert_eq!((bench.standing(), bench.held(EDS, Set::Names, "n").as_str()), (LadderState::Active(0), "1"));
     assert_eq!(bench.sources.streams_mut().filter(|(id, _)| id.server == 1).count(), 0, "the second is closed");
 }
 
@@ -103,7 +102,7 @@ fn fb_13_and_fb_24_a_move_deletes_nothing_and_equal_content_is_no_event() {
     let mark = bench.view.snapshot().revision;
     bench.end(0, false);
     bench.open(1);
-    assert_eq!(bench.held(EDS, Class::Named, "a"), "1");
+    assert_eq!(bench.held(EDS, Set::Names, "a"), "1");
     bench.say(1, delta(EDS, &[("a", "1")], &[]));
     bench.open(0);
     bench.say(0, delta(EDS, &[("a", "1")], &[]));
@@ -120,7 +119,7 @@ fn fb_9_a_higher_server_returns_with_something_of_use() {
     bench.say(0, delta(EDS, &[], &[]));
     assert_eq!(bench.standing(), LadderState::Active(1));
     bench.say(0, delta(EDS, &[("a", "1")], &[]));
-    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "a").as_str()), (LadderState::Active(0), "1"));
+    assert_eq!((bench.standing(), bench.held(EDS, Set::Names, "a").as_str()), (LadderState::Active(0), "1"));
 }
 
 #[test]
@@ -146,10 +145,10 @@ fn fb_15_the_silence_of_a_fallback_server_about_what_is_cached_says_nothing() {
     bench.end(0, false);
     bench.open(1);
     bench.later(Duration::from_secs(60));
-    assert_eq!(bench.held(EDS, Class::Named, "b"), "unknown", "FB-28: it has never answered");
+    assert_eq!(bench.held(EDS, Set::Names, "b"), "unknown", "FB-28: it has never answered");
     bench.say(1, delta(EDS, &[("x", "9")], &[]));
     bench.later(Duration::from_secs(60));
-    assert_eq!(bench.held(EDS, Class::Named, "a"), "1");
+    assert_eq!(bench.held(EDS, Set::Names, "a"), "1");
 }
 
 #[test]
@@ -182,8 +181,8 @@ fn boot_14_and_xlat_38_names_go_to_the_servers_of_their_authority_and_no_others(
         "a server that two may use is asked for what is needed of it"
     );
     bench.say(1, delta(EDS, &[(new, "3"), ("old", "9")], &[]));
-    assert_eq!(bench.held(EDS, Class::Named, new), "3");
-    assert_eq!(bench.held(EDS, Class::Named, "old"), "1", "it was not asked, and its word does not count there");
+    assert_eq!(bench.held(EDS, Set::Names, new), "3");
+    assert_eq!(bench.held(EDS, Set::Names, "old"), "1", "it was not asked, and its word does not count there");
 }
 
 #[test]
@@ -197,9 +196,9 @@ fn xlat_38_a_collection_is_asked_of_the_servers_of_its_authority_and_no_others()
     bench.want(EDS, &glob, true);
     assert_eq!((bench.open(0), bench.open(1)), (vec!["+[*] -[] {}".into()], vec![format!("+[{glob}] -[] {{}}")]));
     bench.say(0, delta(EDS, &[(&member, "9")], &[]));
-    assert_eq!(bench.held(EDS, Class::Named, &member), "unknown", "the server of `*` has no say in it");
+    assert_eq!(bench.held(EDS, Set::Names, &member), "unknown", "the server of `*` has no say in it");
     bench.say(1, delta(EDS, &[(&member, "1")], &[]));
-    assert_eq!(bench.held(EDS, Class::Named, &member), "1");
+    assert_eq!(bench.held(EDS, Set::Names, &member), "1");
 }
 
 #[test]
@@ -219,7 +218,7 @@ fn fb_33_an_answer_ends_the_fallback_of_every_authority_that_has_its_server_abov
     bench.open(0);
     bench.say(0, delta(EDS, &[("old", "2")], &[]));
     assert_eq!(standings(&bench), [LadderState::Active(0), LadderState::Active(0)]);
-    assert_eq!(bench.held(EDS, Class::Named, new), "1", "what it has not said yet stays");
+    assert_eq!(bench.held(EDS, Set::Names, new), "1", "what it has not said yet stays");
 }
 
 #[test]
@@ -286,7 +285,7 @@ fn fb_4_and_fb_5_an_error_of_a_name_is_known_of_it_and_no_reason_to_go_on() {
     let error_detail = Some(Status { code: 14, ..Default::default() });
     response.resource_errors = vec![ResourceError { resource_name, error_detail }];
     bench.say(0, Response::Delta(response));
-    assert_eq!(bench.held(EDS, Class::Named, "trouble"), "unknown");
+    assert_eq!(bench.held(EDS, Set::Names, "trouble"), "unknown");
     bench.end(0, false);
     assert_eq!(bench.standing(), LadderState::Cached(0));
 }
@@ -402,9 +401,8 @@ fn fb_7_a_server_that_is_closed_and_needed_at_once_is_asked_on_new_streams() {
     bench.open(1);
     bench.say(1, delta(EDS, &[("a", "1")], &[]));
     bench.open(0);
-    let name = Selector::Name("xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e".into());
-    let wanted = InterestChange { kind: bench.table.resolve(EDS), selector: name, on: true };
-    bench.view.change_interest(ONE, wanted, bench.now); // before the ladder is stepped
+    let name = "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/e";
+    bench.count_interest(ONE, EDS, name, true); // before the ladder is stepped
     bench.say(0, delta(EDS, &[("a", "2")], &[]));
     let first = StreamId { server: 1, at: 0 };
     assert!(bench.sources.stream(first).is_some() && !bench.up.contains_key(&first), "the old one is not it");
@@ -436,7 +434,7 @@ fn fb_33_the_silence_of_a_server_that_has_answered_for_another_authority_is_a_wo
     bench.later(Duration::from_secs(1));
     bench.requested(0);
     bench.later(Duration::from_secs(16));
-    assert_eq!(bench.held(EDS, Class::Named, name), "gone");
+    assert_eq!(bench.held(EDS, Set::Names, name), "gone");
 }
 
 #[test]

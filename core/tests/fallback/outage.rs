@@ -8,9 +8,9 @@ use weir_core::protocol::ladder::Rule;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{StreamEnd, StreamId};
-use weir_core::protocol::view::{BrakeRules, Class, SavedSet};
+use weir_core::protocol::view::BrakeRules;
 
-use super::bench::{Bench, delta, plan, sotw};
+use super::bench::{Bench, Set, delta, plan, sotw};
 use super::support::{CDS, EDS, LDS};
 
 const HOLD: Duration = Duration::from_secs(10);
@@ -43,11 +43,11 @@ fn served_by(mut bench: Bench, variant: Variant) -> Bench {
 
 /// Returns the view that follows another one of the same key after a reload. Its stream is open.
 fn successor(mut before: Bench, mut after: Bench) -> Bench {
-    let (now, sets) = (before.now, SavedSet::all_of(before.view.snapshot(), before.now));
+    let now = before.now;
     let mut history = before.sources.history(now);
     history.note_held(before.view.holds().held_of_servers());
     after.now = now;
-    after.view.restore(sets, now + Duration::from_secs(3600), now);
+    after.inherit(&before);
     after.sources.go_on(history);
     after.want(CDS, "*", true);
     after.open(0);
@@ -60,7 +60,7 @@ fn half(bench: &mut Bench, variant: Variant, has: &[(&str, &str)], lacks: &[&str
 }
 
 fn has_b(bench: &Bench) -> bool {
-    bench.held(CDS, Class::Wildcard, "b") == "1"
+    bench.held(CDS, Set::All, "b") == "1"
 }
 
 /// Returns a delta response in which each content is a version, too.
@@ -101,7 +101,7 @@ fn emptied(servers: usize, variant: Variant) -> Bench {
 }
 
 fn web(bench: &Bench) -> String {
-    bench.held(EDS, Class::Named, "web")
+    bench.held(EDS, Set::Names, "web")
 }
 
 /// XLAT-19: nothing is concluded from a server that is away.
@@ -152,7 +152,7 @@ fn what_waits_with_a_removal_is_requested_again_with_it() {
     bench.open(0);
     bench.say(0, versioned(LDS, &[("a", "1")], &["b"]));
     bench.say(0, versioned(LDS, &[("c", "2")], &[]));
-    let held = |bench: &Bench| ["a", "b", "c"].map(|name| bench.held(LDS, Class::Wildcard, name));
+    let held = |bench: &Bench| ["a", "b", "c"].map(|name| bench.held(LDS, Set::All, name));
     assert_eq!(held(&bench), ["1", "1", "1"]);
     bench.end(0, true);
     let requests = bench.open(0);
@@ -188,7 +188,7 @@ fn a_listener_that_a_server_removes_with_its_first_words_is_removed_after_the_ti
     bench.lose(0);
     bench.open(0);
     bench.say(0, delta(LDS, &[("a", "1")], &["b"]));
-    let has_b = |bench: &Bench| bench.held(LDS, Class::Wildcard, "b") == "1";
+    let has_b = |bench: &Bench| bench.held(LDS, Set::All, "b") == "1";
     bench.later(HOLD - Duration::from_millis(1));
     assert!(has_b(&bench));
     bench.later(Duration::from_millis(1));
@@ -305,7 +305,7 @@ fn a_view_that_follows_another_one_doubts_its_server_no_longer_than_one_that_was
     let mut after = successor(before, holding(hour, 1, Variant::Sotw));
     half(&mut after, Variant::Sotw, &[("a", "1"), ("c", "1")], &[]);
     assert!(has_b(&after), "it says again what is held");
-    let has_c = |after: &Bench| after.held(CDS, Class::Wildcard, "c") == "1";
+    let has_c = |after: &Bench| after.held(CDS, Set::All, "c") == "1";
     after.later(Duration::from_secs(16));
     assert!(has_c(&after));
     half(&mut after, Variant::Sotw, &[("a", "1")], &[]);
@@ -349,11 +349,10 @@ fn a_view_that_follows_another_one_doubts_a_server_that_was_away_in_its_time() {
             before.open(0);
         }
         before.now = before.now + Duration::from_secs(seconds);
-        let (now, sets) = (before.now, SavedSet::all_of(before.view.snapshot(), before.now));
         let mut after = empty(1, Variant::Sotw);
-        after.now = now;
-        after.view.restore(sets, now + Duration::from_secs(3600), now);
-        after.sources.go_on(before.sources.history(now));
+        after.now = before.now;
+        after.inherit(&before);
+        after.sources.go_on(before.sources.history(after.now));
         after.want(CDS, "*", true);
         after.open(0);
         half(&mut after, Variant::Sotw, &[("a", "1")], &[]);
@@ -384,8 +383,8 @@ fn a_fallback_server_is_believed_at_once_as_far_as_it_may_remove_anything() {
     bench.lose(1);
     bench.open(1);
     bench.say(1, sotw(CDS, "1", &[("a", "2"), ("c", "1")]));
-    assert_eq!(bench.held(CDS, Class::Wildcard, "c"), "1");
+    assert_eq!(bench.held(CDS, Set::All, "c"), "1");
     bench.say(1, sotw(CDS, "2", &[("a", "2")]));
-    assert_ne!(bench.held(CDS, Class::Wildcard, "c"), "1");
+    assert_ne!(bench.held(CDS, Set::All, "c"), "1");
     assert!(has_b(&bench), "it is kept for the server above");
 }

@@ -9,7 +9,6 @@ use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{AuthorityPlan, Plan, ServerPlan, StreamId};
 use weir_core::protocol::upstream::{OnResourceTimeout, ServerQuirks};
-use weir_core::protocol::view::{Class, Completeness};
 
 use super::bench::*;
 use super::support::{CDS, EDS, END_OF_SET, LDS};
@@ -30,21 +29,6 @@ fn fallen_back(wanted: &[(&str, &str)]) -> Bench {
     bench.end(0, false);
     bench.open(1);
     bench
-}
-
-fn fill(bench: &Bench, url: &str, glob: Option<&str>) -> Completeness {
-    let kind = bench.table.resolve(url);
-    match glob {
-        None => bench.view.snapshot().resources(&kind, Class::Wildcard).unwrap().coverage().completeness(),
-        Some(glob) => bench
-            .view
-            .snapshot()
-            .resources(&kind, Class::Named)
-            .unwrap()
-            .collections()
-            .completeness_of(&glob.into())
-            .unwrap(),
-    }
 }
 
 /// Returns what is stated to a server on a new stream, with the versions.
@@ -72,12 +56,6 @@ fn with_error(response: Response, name: &str, code: i32) -> Response {
     Response::Delta(DeltaDiscoveryResponse { resource_errors, ..response })
 }
 
-/// Returns the error that is known for a name.
-fn trouble(bench: &Bench, url: &str, name: &str) -> Option<i32> {
-    let table = bench.view.snapshot().resources(&bench.table.resolve(url), Class::Named)?;
-    table.get(&name.into())?.error.as_ref().map(|(_, error)| error.code)
-}
-
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -90,19 +68,16 @@ fn xlat_12_and_row_12_a_set_that_a_server_was_left_in_the_middle_of_has_not_ende
     bench.say(0, delta(CDS, &[("c", "1")], &[]));
     assert_eq!(bench.standing(), LadderState::Active(0));
     bench.later(LONG);
-    for (url, glob) in [(LDS, None), (EDS, Some(&*glob))] {
-        assert_eq!(fill(&bench, url, glob), Completeness::FirstResponse, "{url}: there may have been more");
+    for (url, set) in [(LDS, Set::All), (EDS, Set::Glob(&glob))] {
+        assert_eq!(bench.extent(url, set), Extent::First, "{url}: there may have been more");
     }
-    assert_eq!(fill(&bench, CDS, None), Completeness::Settled, "which the other has begun with");
+    assert_eq!(bench.extent(CDS, Set::All), Extent::Settled, "which the other has begun with");
     assert_eq!(bench.asked_again(), [0], "for what the other gave and it has not said");
     bench.open(0);
     bench.say(0, delta(LDS, &[("a", "1"), ("b", "1")], &[]));
     bench.say(0, delta(EDS, &[(&a, "1"), (&b, "1")], &[]));
     bench.later(LONG);
-    assert_eq!(
-        (fill(&bench, LDS, None), fill(&bench, EDS, Some(&glob))),
-        (Completeness::Settled, Completeness::Settled)
-    );
+    assert_eq!((bench.extent(LDS, Set::All), bench.extent(EDS, Set::Glob(&glob))), (Extent::Settled, Extent::Settled));
 }
 
 #[test]
@@ -113,9 +88,9 @@ fn xlat_12_a_set_that_is_gone_on_with_in_the_answer_that_leaves_the_other_settle
     bench.later(Duration::from_millis(400));
     bench.say(0, delta(LDS, &[("a", "1")], &[]));
     bench.later(Duration::from_millis(400));
-    assert_eq!(fill(&bench, LDS, None), Completeness::FirstResponse, "its time runs from the new server's first piece");
+    assert_eq!(bench.extent(LDS, Set::All), Extent::First, "its time runs from the new server's first piece");
     bench.later(Duration::from_millis(100));
-    assert_eq!(fill(&bench, LDS, None), Completeness::Settled);
+    assert_eq!(bench.extent(LDS, Set::All), Extent::Settled);
 }
 
 #[test]
@@ -127,16 +102,15 @@ fn xlat_12_an_empty_set_said_before_a_servers_word_counts_is_no_less_said() {
     assert_eq!(bench.standing(), LadderState::Active(1), "nothing of use");
     bench.say(0, delta(CDS, &[("c", "1")], &[]));
     bench.later(LONG);
-    assert_eq!(fill(&bench, LDS, None), Completeness::Complete, "it has no more to say of that");
+    assert_eq!(bench.extent(LDS, Set::All), Extent::Complete, "it has no more to say of that");
 }
 
 #[test]
 fn up_25_and_xlat_16_what_a_server_that_returns_has_and_cannot_be_read_is_not_gone() {
     let [glob, c, d, e] = ["*", "c", "d", "e"].map(|id| format!("{FOLDER}/{id}"));
-    let held = |bench: &Bench, class, url, name: &str| bench.held(url, class, name);
-    for (url, wanted, class, [c, d, e], gone) in [
-        (CDS, "*", Class::Wildcard, ["c", "d", "e"], "gone"),
-        (EDS, &*glob, Class::Named, [&*c, &*d, &*e], "unknown"), // a member leaves no trace
+    for (url, wanted, set, [c, d, e], gone) in [
+        (CDS, "*", Set::All, ["c", "d", "e"], "gone"),
+        (EDS, &*glob, Set::Names, [&*c, &*d, &*e], "unknown"), // a member leaves no trace
     ] {
         for answer in
             [delta(url, &[(d, "1"), (c, "2"), (c, "3")], &[]), with_error(delta(url, &[(d, "1")], &[]), c, 14)]
@@ -147,12 +121,12 @@ fn up_25_and_xlat_16_what_a_server_that_returns_has_and_cannot_be_read_is_not_go
             bench.say(0, answer.clone());
             assert!(bench.sources.ladders().all(|ladder| ladder.state == LadderState::Active(0)));
             bench.later(LONG);
-            assert_eq!((held(&bench, class, url, e).as_str(), bench.asked_again()), ("1", vec![0]));
+            assert_eq!((bench.held(url, set, e).as_str(), bench.asked_again()), ("1", vec![0]));
             assert_eq!(stated(&mut bench, 0), [format!("{d}:1"), format!("{e}:weir-unknown")], "and not {c}");
             bench.say(0, answer);
             bench.later(2 * LONG);
-            assert_eq!(held(&bench, class, url, c), "1", "{url}: it is there, and its value not known");
-            assert_eq!(held(&bench, class, url, e), gone, "{url}: which only the other had");
+            assert_eq!(bench.held(url, set, c), "1", "{url}: it is there, and its value not known");
+            assert_eq!(bench.held(url, set, e), gone, "{url}: which only the other had");
         }
     }
 }
@@ -167,7 +141,7 @@ fn up_25_what_a_later_full_set_lacks_is_not_there_though_it_could_not_be_read_be
     bench.open(0);
     bench.say(0, sotw(CDS, "1", &[("x", "2"), ("x", "3")]));
     assert_eq!(bench.standing(), LadderState::Active(0), "a full answer, be it of nothing that can be read (FB-9)");
-    let held = |bench: &Bench| ["a", "x", "y"].map(|name| bench.held(CDS, Class::Wildcard, name));
+    let held = |bench: &Bench| ["a", "x", "y"].map(|name| bench.held(CDS, Set::All, name));
     assert_eq!(held(&bench), ["unknown", "1", "gone"], "x keeps its last good value, and y is not there");
     bench.say(0, sotw(CDS, "2", &[("a", "2")]));
     bench.later(LONG);
@@ -186,7 +160,7 @@ fn up_25_and_i10_with_more_rejected_than_is_remembered_nothing_goes_by_silence()
     assert_eq!(bench.standing(), LadderState::Active(0));
     bench.later(LONG);
     assert_eq!(bench.asked_again(), [0; 0]);
-    assert_eq!(bench.held(CDS, Class::Wildcard, "c"), "1", "it was one of those");
+    assert_eq!(bench.held(CDS, Set::All, "c"), "1", "it was one of those");
 }
 
 #[test]
@@ -195,7 +169,7 @@ fn up_16_a_server_that_returns_and_never_stops_talking_is_believed_all_the_same(
     bench.say(1, delta(CDS, &[("a", "1"), ("x", "1")], &[]));
     bench.open(0);
     let (mut second, mut asked_at) = (0, None);
-    while bench.held(CDS, Class::Wildcard, "x") == "1" && second < 1000 {
+    while bench.held(CDS, Set::All, "x") == "1" && second < 1000 {
         bench.say(0, delta(CDS, &[("a", if second % 2 == 0 { "2" } else { "3" })], &[]));
         bench.later(Duration::from_secs(1));
         second += 1;
@@ -204,7 +178,7 @@ fn up_16_a_server_that_returns_and_never_stops_talking_is_believed_all_the_same(
             bench.open(0);
         }
     }
-    assert_eq!((asked_at, second, bench.held(CDS, Class::Wildcard, "x").as_str()), (Some(5), 5 + 120, "gone"));
+    assert_eq!((asked_at, second, bench.held(CDS, Set::All, "x").as_str()), (Some(5), 5 + 120, "gone"));
 }
 
 #[test]
@@ -218,7 +192,7 @@ fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_comes_to_its_en
     bench.say(0, delta(CDS, &[("c", "1")], &[]));
     bench.say(0, delta(EDS, &[(&a, "1"), (&by_name, "1")], &[]));
     bench.end(0, true);
-    assert_eq!(fill(&bench, CDS, None), Completeness::FirstResponse);
+    assert_eq!(bench.extent(CDS, Set::All), Extent::First);
     let again = |versions: [&str; 4]| {
         let [c, l, a_version, named] = versions;
         let mut all = [format!("c:{c}"), format!("l:{l}"), format!("{a}:{a_version}"), format!("{by_name}:{named}")];
@@ -233,10 +207,7 @@ fn xlat_12_and_up_14_a_set_that_was_cut_off_is_said_again_and_so_comes_to_its_en
     bench.say(0, delta(CDS, &[("c", "1")], &[]));
     bench.say(0, delta(EDS, &[(&a, "1")], &[]));
     bench.later(LONG);
-    assert_eq!(
-        (fill(&bench, CDS, None), fill(&bench, EDS, Some(&glob))),
-        (Completeness::Settled, Completeness::Settled)
-    );
+    assert_eq!((bench.extent(CDS, Set::All), bench.extent(EDS, Set::Glob(&glob))), (Extent::Settled, Extent::Settled));
     bench.end(0, true);
     assert_eq!(stated(&mut bench, 0), again(["1", "1", "1", "1"]));
 }
@@ -249,9 +220,9 @@ fn coll_23_a_glob_that_was_rejected_before_the_server_was_active_is_rejected_whe
     bench.want(EDS, &format!("{FOLDER}/n"), true);
     bench.open(0);
     bench.later(LONG);
-    assert_eq!(trouble(&bench, EDS, &glob), None, "it has not answered yet");
+    assert_eq!(bench.error_of(EDS, &glob), None, "it has not answered yet");
     bench.say(0, sotw(EDS, "1", &[]));
-    assert_eq!(trouble(&bench, EDS, &glob), Some(12));
+    assert_eq!(bench.error_of(EDS, &glob), Some(12));
 }
 
 #[test]
@@ -263,11 +234,11 @@ fn sotw_52_and_up_46_an_error_from_before_the_server_was_active_is_sent_when_it_
         bench.say(0, with_error(delta(EDS, &[], &[]), name, code));
     }
     bench.say(0, delta(EDS, &[], &["d"]));
-    let troubles = |bench: &Bench| ["b", "c", "d"].map(|name| trouble(bench, EDS, name));
+    let troubles = |bench: &Bench| ["b", "c", "d"].map(|name| bench.error_of(EDS, name));
     assert_eq!((bench.standing(), troubles(&bench)), (LadderState::Active(1), [None; 3]));
     bench.say(0, delta(EDS, &[("a", "2")], &[]));
     assert_eq!(troubles(&bench), [Some(14), Some(5), None]);
-    let held = ["b", "c", "d"].map(|name| bench.held(EDS, Class::Named, name));
+    let held = ["b", "c", "d"].map(|name| bench.held(EDS, Set::Names, name));
     assert_eq!(held, ["unknown", "gone", "gone"], "the last word of each");
 }
 
@@ -293,7 +264,7 @@ fn sotw_52_an_error_that_an_outage_an_answer_or_a_lack_of_interest_has_ended_is_
             }
         }
         bench.say(0, delta(EDS, &answer, &[]));
-        assert_eq!((bench.standing(), trouble(&bench, EDS, "b")), (LadderState::Active(0), None), "{ended_by}");
+        assert_eq!((bench.standing(), bench.error_of(EDS, "b")), (LadderState::Active(0), None), "{ended_by}");
     }
 }
 
@@ -307,9 +278,9 @@ fn up_37_a_timer_that_ran_out_before_the_server_was_active_counts_when_it_is() {
     bench.want(EDS, "b", true);
     bench.open(0);
     bench.later(LONG);
-    assert_eq!(trouble(&bench, EDS, "b"), None);
+    assert_eq!(bench.error_of(EDS, "b"), None);
     bench.say(0, delta(EDS, &[("a", "1")], &[]));
-    assert_eq!(["a", "b"].map(|name| trouble(&bench, EDS, name)), [None, Some(14)]);
+    assert_eq!(["a", "b"].map(|name| bench.error_of(EDS, name)), [None, Some(14)]);
 }
 
 #[test]
@@ -327,12 +298,12 @@ fn up_24_a_name_that_is_wanted_beside_its_collection_goes_by_a_full_set_that_lac
     bench.end(0, false);
     bench.requested(1);
     bench.say(1, sotw(CDS, "2", &[("old", "2")]));
-    assert_eq!(bench.held(CDS, Class::Named, &name), "1", "the answer may be older than the question");
+    assert_eq!(bench.held(CDS, Set::Names, &name), "1", "the answer may be older than the question");
     bench.later(Duration::from_secs(16));
-    assert_eq!((bench.held(CDS, Class::Named, &name).as_str(), bench.asked_again()), ("1", vec![1]));
+    assert_eq!((bench.held(CDS, Set::Names, &name).as_str(), bench.asked_again()), ("1", vec![1]));
     bench.open(1);
     bench.say(1, sotw(CDS, "2", &[("old", "2")]));
-    assert_eq!(bench.held(CDS, Class::Named, &name), "gone", "in SotW nothing is ever said of the collection");
+    assert_eq!(bench.held(CDS, Set::Names, &name), "gone", "in SotW nothing is ever said of the collection");
 }
 
 #[test]
@@ -344,9 +315,9 @@ fn fb_28_the_silence_of_the_first_of_several_servers_says_nothing_before_it_has_
         bench.open(0);
         bench.later(LONG);
         assert_eq!(bench.standing(), LadderState::Trying(0));
-        assert_eq!(bench.held(EDS, Class::Named, "a"), silent, "{servers}");
+        assert_eq!(bench.held(EDS, Set::Names, "a"), silent, "{servers}");
         bench.say(0, delta(EDS, &[("b", "1")], &[]));
-        assert_eq!(["a", "b"].map(|name| bench.held(EDS, Class::Named, name)), ["gone", "1"], "{servers}");
+        assert_eq!(["a", "b"].map(|name| bench.held(EDS, Set::Names, name)), ["gone", "1"], "{servers}");
     }
 }
 
@@ -360,7 +331,7 @@ fn fb_28_and_fb_6_what_a_server_that_never_answered_was_silent_about_is_asked_of
     assert_eq!(bench.standing(), LadderState::Trying(1), "it is not cached");
     bench.open(1);
     bench.say(1, delta(EDS, &[("a", "9")], &[]));
-    assert_eq!(bench.held(EDS, Class::Named, "a"), "9");
+    assert_eq!(bench.held(EDS, Set::Names, "a"), "9");
 }
 
 #[test]
@@ -408,7 +379,7 @@ fn fb_9_and_xlat_12_a_server_that_comes_back_with_removals_alone_is_active_once_
     assert_eq!(bench.standing(), LadderState::Active(1), "a removal alone may be the first piece");
     bench.later(Duration::from_millis(500));
     assert_eq!(bench.standing(), LadderState::Active(0));
-    assert_eq!(bench.held(CDS, Class::Wildcard, "c"), "2", "a switch deletes nothing");
+    assert_eq!(bench.held(CDS, Set::All, "c"), "2", "a switch deletes nothing");
 }
 
 /// A stream confirms what was stated when it was opened, whatever happens to another stream of the server later.
@@ -430,5 +401,5 @@ fn i3_a_stream_that_fails_puts_nothing_in_doubt_that_another_has_stated() {
     bench.end_one(other, epoch, false);
     let Response::Delta(all) = delta(CDS, &[("a", "1")], &[]) else { unreachable!() };
     bench.say(0, Response::Delta(DeltaDiscoveryResponse { system_version_info: "weir.set=complete".into(), ..all }));
-    assert_eq!(["a", "b"].map(|name| bench.held(CDS, Class::Wildcard, name)), ["1", "1"]);
+    assert_eq!(["a", "b"].map(|name| bench.held(CDS, Set::All, name)), ["1", "1"]);
 }

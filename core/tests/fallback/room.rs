@@ -32,7 +32,7 @@ fn what_had_no_room_is_no_reason_for_a_fallback_until_there_is_room() {
             Variant::Delta => delta(EDS, &[("a", "1"), ("b", "1")], &[]),
         };
         say_without_room(&mut bench, 0, response);
-        assert_eq!(bench.held(EDS, Class::Named, "b"), "unknown");
+        assert_eq!(bench.held(EDS, Set::Names, "b"), "unknown");
         bench.end(0, false);
         assert_eq!(bench.standing(), LadderState::Cached(0), "{variant:?}: it has sent all that is wanted");
         bench.want_as(TWO, EDS, "b", true);
@@ -65,5 +65,5 @@ fn a_server_is_back_also_with_what_has_no_room() {
     assert_eq!(bench.standing(), LadderState::Active(1));
     bench.open(0);
     say_without_room(&mut bench, 0, delta(EDS, &[("b", "1")], &[]));
-    assert_eq!((bench.standing(), bench.held(EDS, Class::Named, "a").as_str()), (LadderState::Active(0), "9"));
+    assert_eq!((bench.standing(), bench.held(EDS, Set::Names, "a").as_str()), (LadderState::Active(0), "9"));
 }

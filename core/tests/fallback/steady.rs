@@ -11,7 +11,6 @@ use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{Plan, ServerPlan, StreamId};
 use weir_core::protocol::upstream::{OnResourceTimeout, PollFailure, ServerQuirks, ServerStatus, TrialEnd};
-use weir_core::protocol::view::Class;
 use weir_core::xds::Authority;
 
 use super::bench::*;
@@ -466,18 +465,6 @@ fn routes(variant: Variant, routes: &[Wrapper]) -> Response {
     }
 }
 
-/// Returns the cluster to which a route configuration refers, as clients have it.
-fn leads(bench: &Bench, name: &str) -> String {
-    let kind = bench.table.resolve(RDS);
-    let snapshot = bench.view.snapshot();
-    match snapshot.lookup(&kind, Class::Named, &name.into()) {
-        weir_core::protocol::view::Lookup::Present(route) => {
-            route.body.clusters(&kind).iter().map(ToString::to_string).collect()
-        }
-        _ => String::new(),
-    }
-}
-
 /// Otherwise one client could hold up the routing and the removals of all others.
 #[test]
 fn i8_names_that_do_not_exist_delay_neither_routes_nor_removals_of_clusters() {
@@ -503,8 +490,8 @@ fn i8_names_that_do_not_exist_delay_neither_routes_nor_removals_of_clusters() {
                     Variant::Sotw => bench.say(0, sotw(CDS, "2", &[("a", "1")])),
                 }
             }
-            moved = moved.or((leads(&bench, "r") == "missing").then_some(second));
-            let gone = ["gone", "unknown"].contains(&bench.held(CDS, Class::Wildcard, "b").as_str());
+            moved = moved.or((bench.leads("r") == ["missing"]).then_some(second));
+            let gone = ["gone", "unknown"].contains(&bench.held(CDS, Set::All, "b").as_str());
             removed = removed.or(gone.then_some(second));
             later(&mut bench, 1);
         }

@@ -3,14 +3,8 @@
 use weir_core::proto::Request;
 use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::protocol::session::{Step, Variant};
-use weir_core::protocol::view::{Completeness, Selector, Update};
 
-use super::support::{Bench, CDS, LDS, text_of};
-
-fn first_response(bench: &mut Bench, url: &str) {
-    let completeness = Completeness::FirstResponse;
-    bench.apply(vec![Update::Progress { kind: bench.kind(url), of: Selector::Wildcard, completeness }]);
-}
+use super::support::{Bench, CDS, Extent, LDS, Set, text_of};
 
 #[test]
 fn listeners_wait_for_unknown_clusters_up_to_a_time_limit_and_not_once_the_server_has_responded() {
@@ -20,7 +14,7 @@ fn listeners_wait_for_unknown_clusters_up_to_a_time_limit_and_not_once_the_serve
         bench.delta(client, CDS, &["*"], &[]);
         bench.delta(client, LDS, &["*"], &[]);
         if responded {
-            first_response(&mut bench, CDS);
+            bench.reaches(CDS, Set::All, Extent::First);
         }
         bench.whole(LDS, &[("a", "1")]);
         if responded {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use weir_core::proto::Request;
 use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::protocol::session::{Client, CloseReason, Session, Step, Variant};
-use weir_core::protocol::view::{Class, Completeness, Evidence, Selector, SessionId, Update};
+use weir_core::protocol::view::SessionId;
 
-use super::support::{Bench, LDS, text_of};
+use super::support::{Bench, Extent, LDS, Set, text_of};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::xds::{Access, AccessRule, NamePattern};
 
@@ -28,23 +28,6 @@ fn member(bench: &mut Bench, name: &str, content: &str) {
     bench.give(LDS, name, content, |_| {});
 }
 
-fn gone(bench: &mut Bench, name: &str) {
-    bench.apply(vec![Update::Absent {
-        kind: bench.kind(LDS),
-        class: Class::Named,
-        key: name.into(),
-        evidence: Evidence::Reported,
-    }]);
-}
-
-fn piece(bench: &mut Bench) {
-    fill(bench, Completeness::FirstResponse);
-}
-
-fn fill(bench: &mut Bench, fill: Completeness) {
-    bench.apply(vec![Update::Progress { kind: bench.kind(LDS), of: Selector::Name(GLOB.into()), completeness: fill }]);
-}
-
 fn come_with(bench: &mut Bench, id: SessionId, on: &[&str], versions: &[(&str, String)]) {
     let request = DeltaDiscoveryRequest {
         type_url: LDS.into(),
@@ -61,7 +44,7 @@ fn with_members(bench: &mut Bench) -> SessionId {
     bench.delta(id, LDS, &[GLOB], &[]);
     member(bench, A, "1");
     member(bench, B, "1");
-    piece(bench);
+    bench.reaches(LDS, Set::Glob(GLOB), Extent::First);
     assert_eq!(bench.said(id), [format!("L {A},{B}")]);
     id
 }
@@ -73,7 +56,7 @@ fn coll_14_and_coll_18_present_and_future_members_are_sent_and_upstream_is_asked
     bench.delta(one, LDS, &[GLOB], &[]);
     assert_eq!(bench.said(one), [""; 0], "nothing is known yet");
     member(&mut bench, A, "1");
-    piece(&mut bench);
+    bench.reaches(LDS, Set::Glob(GLOB), Extent::First);
     assert_eq!(bench.said(one), [format!("L {A}")]);
     let other = client(&mut bench);
     bench.delta(other, LDS, &["xdstp://x/envoy.config.listener.v3.Listener/foo/%2A?v=1"], &[]);
@@ -98,7 +81,7 @@ fn coll_15_and_coll_20_an_empty_collection_is_sent_by_its_own_name_and_only_when
     bench.delta(id, LDS, &[spelt], &[]);
     bench.later(60_000);
     assert_eq!(bench.said(id), [""; 0], "upstream is slow, which says nothing");
-    gone(&mut bench, GLOB);
+    bench.removes(LDS, Set::Names, &[GLOB]);
     assert_eq!(bench.said(id), [format!("L  -{spelt}")], "in the client's own spelling");
     let other = client(&mut bench);
     bench.delta(other, LDS, &[GLOB], &[]);
@@ -116,16 +99,16 @@ fn coll_15_and_coll_20_an_empty_collection_is_sent_by_its_own_name_and_only_when
 fn coll_16_a_member_that_goes_is_removed_by_its_own_name() {
     let mut bench = Bench::new();
     let id = with_members(&mut bench);
-    gone(&mut bench, A);
+    bench.removes(LDS, Set::Names, &[A]);
     assert_eq!(bench.said(id), [format!("L  -{A}")]);
-    gone(&mut bench, A);
+    bench.removes(LDS, Set::Names, &[A]);
     assert_eq!(bench.said(id), [""; 0]);
-    gone(&mut bench, B);
+    bench.removes(LDS, Set::Names, &[B]);
     assert_eq!(bench.said(id), [format!("L  -{B}")]);
     let early = client(&mut bench);
     bench.delta(early, LDS, &[GLOB], &[]);
     assert_eq!(bench.said(early), [""; 0], "there may be more of it on the way");
-    fill(&mut bench, Completeness::Settled);
+    bench.reaches(LDS, Set::Glob(GLOB), Extent::Settled);
     assert_eq!(bench.said(early), [format!("L  -{GLOB}")]);
     let late = client(&mut bench);
     bench.delta(late, LDS, &[GLOB], &[]);
@@ -139,7 +122,7 @@ fn coll_16_a_member_that_goes_is_removed_by_its_own_name() {
 fn coll_16_upstream_says_that_all_of_it_is_gone() {
     let mut bench = Bench::new();
     let id = with_members(&mut bench);
-    gone(&mut bench, GLOB);
+    bench.removes(LDS, Set::Names, &[GLOB]);
     assert_eq!(bench.said(id), [format!("L  -{A},{B}")]);
 }
 
@@ -172,7 +155,7 @@ fn coll_17_and_delta_24_a_member_left_by_name_is_still_a_member() {
     assert_eq!(bench.asked_upstream(), [format!("-{A}")], "it is wanted as a member alone");
     member(&mut bench, A, "2");
     assert_eq!(bench.said(id), [format!("L {A}")]);
-    gone(&mut bench, A);
+    bench.removes(LDS, Set::Names, &[A]);
     assert_eq!(bench.said(id), [format!("L  -{A}")]);
     bench.delta(id, LDS, &[], &[B]);
     assert_eq!(bench.said(id), [""; 0], "it was never asked for by itself");
@@ -196,7 +179,7 @@ fn coll_18_and_delta_33_a_member_that_is_also_requested_by_name_comes_once() {
 fn coll_20_claimed_members_that_do_not_exist_leave_no_trace() {
     let mut bench = Bench::new();
     with_members(&mut bench);
-    fill(&mut bench, Completeness::Settled);
+    bench.reaches(LDS, Set::Glob(GLOB), Extent::Settled);
     let known = bench.view.tables().known_names(&bench.kind(LDS));
     for round in 0..3 {
         let members: Vec<_> = (0..10).map(|number| A.replace("/a?", &format!("/{round}-{number}?"))).collect();
@@ -205,7 +188,7 @@ fn coll_20_claimed_members_that_do_not_exist_leave_no_trace() {
         come_with(&mut bench, id, &[GLOB], &stated);
         bench.said(id);
         assert_eq!(bench.sought().len(), 10);
-        members.iter().for_each(|name| gone(&mut bench, name));
+        members.iter().for_each(|name| bench.removes(LDS, Set::Names, &[name]));
         let removed = std::iter::from_fn(|| bench.poll(id)).map(|reply| reply.removed.len()).sum::<usize>();
         assert_eq!((removed, bench.view.tables().known_names(&bench.kind(LDS))), (10, known), "in round {round}");
     }
@@ -223,10 +206,10 @@ fn coll_19_a_client_that_reconnects_is_sent_what_differs_and_removals() {
     assert_eq!(bench.said(id), [format!("L {B}")], "one is the same, one is not, of the third nobody knows yet");
     assert_eq!(bench.sought(), [""; 0], "it may still come by itself");
     bench.later(5_000);
-    fill(&mut bench, Completeness::Settled);
+    bench.reaches(LDS, Set::Glob(GLOB), Extent::Settled);
     assert_eq!(bench.said(id), [""; 0], "that it is quiet says nothing of what somebody holds");
     assert_eq!(bench.sought(), std::slice::from_ref(&c), "it is asked for");
-    gone(&mut bench, &c);
+    bench.removes(LDS, Set::Names, &[&c]);
     assert_eq!(bench.said(id), [format!("L  -{c}")], "now it is known");
     bench.delta(keeper, LDS, &[], &[GLOB]);
     bench.delta(id, LDS, &[], &[GLOB]);
@@ -235,7 +218,7 @@ fn coll_19_a_client_that_reconnects_is_sent_what_differs_and_removals() {
     come_with(&mut bench, cold, &[GLOB], &[(A, a)]);
     bench.later(60_000);
     assert_eq!(bench.said(cold), [""; 0], "a cold relay takes nothing away");
-    gone(&mut bench, GLOB);
+    bench.removes(LDS, Set::Names, &[GLOB]);
     assert_eq!(bench.said(cold).concat().matches(A).count(), 1, "until it is known");
 }
 
@@ -243,13 +226,13 @@ fn coll_19_a_client_that_reconnects_is_sent_what_differs_and_removals() {
 fn coll_20_a_set_that_was_cut_off_is_not_judged() {
     let mut bench = Bench::new();
     let _keeper = with_members(&mut bench);
-    bench.apply(vec![Update::Interrupted { kind: bench.kind(LDS), of: Selector::Name(GLOB.into()) }]);
+    bench.cut(LDS, Set::Glob(GLOB));
     let id = client(&mut bench);
     let c = A.replace("/a?", "/c?");
     come_with(&mut bench, id, &[GLOB], &[(&c, "v".into())]);
     bench.later(60_000);
     assert_eq!(bench.said(id), [format!("L {A},{B}")], "what is there, and no removal");
-    fill(&mut bench, Completeness::Complete);
+    bench.reaches(LDS, Set::Glob(GLOB), Extent::Complete);
     assert_eq!(bench.said(id), [format!("L  -{c}")]);
 }
 
@@ -257,9 +240,9 @@ fn coll_20_a_set_that_was_cut_off_is_not_judged() {
 fn coll_21_an_error_concerns_the_collection_or_the_member_that_it_names() {
     let mut bench = Bench::new();
     let id = with_members(&mut bench);
-    bench.trouble(LDS, A, 14);
+    bench.fails(LDS, A, 14);
     assert_eq!(bench.said(id), [format!("L !{A}:14")]);
-    bench.trouble(LDS, GLOB, 7);
+    bench.fails(LDS, GLOB, 7);
     assert_eq!(bench.said(id), [format!("L !{GLOB}:7")]);
     let late = client(&mut bench);
     bench.delta(late, LDS, &[GLOB], &[]);
@@ -277,7 +260,7 @@ fn coll_17_what_was_pending_of_a_name_is_pending_of_the_member() {
     assert_eq!(bench.said(id), [format!("L {A}")], "it came before the client left the name");
     bench.delta(id, LDS, &[A], &[]);
     bench.said(id);
-    gone(&mut bench, A);
+    bench.removes(LDS, Set::Names, &[A]);
     bench.delta(id, LDS, &[], &[A]);
     assert_eq!(bench.said(id), [format!("L  -{A}")], "and so did its end");
 }
@@ -289,7 +272,7 @@ fn coll_17_and_coll_24_what_a_wildcard_shows_too_is_sent_when_the_collection_is_
     bench.delta(id, LDS, &["*", GLOB], &[]);
     member(&mut bench, A, "1");
     member(&mut bench, B, "1");
-    piece(&mut bench);
+    bench.reaches(LDS, Set::Glob(GLOB), Extent::First);
     bench.whole(LDS, &[(A, "2")]);
     assert_eq!(bench.said(id), [format!("L {A},{B}")]);
     bench.delta(id, LDS, &[], &[GLOB]);
@@ -301,10 +284,10 @@ fn coll_17_and_coll_24_what_a_wildcard_shows_too_is_sent_when_the_collection_is_
     let id = client(&mut bench);
     bench.delta(id, LDS, &["*", GLOB], &[]);
     member(&mut bench, A, "1");
-    piece(&mut bench);
+    bench.reaches(LDS, Set::Glob(GLOB), Extent::First);
     bench.whole(LDS, &[(A, "1")]);
     bench.said(id);
-    gone(&mut bench, A);
+    bench.removes(LDS, Set::Names, &[A]);
     bench.said(id);
     bench.whole(LDS, &[]);
     assert_eq!(bench.said(id), [format!("L  -{A}")]);
@@ -365,7 +348,7 @@ fn members_that_come_and_go_for_ever_are_not_remembered() {
         let name = A.replace("/a?", &format!("/{number}?"));
         member(&mut bench, &name, "1");
         assert_eq!(bench.said(id), [format!("L {name}")]);
-        gone(&mut bench, &name);
+        bench.removes(LDS, Set::Names, &[&name]);
         assert_eq!(bench.said(id), [format!("L  -{name}")]);
     }
     let footprint = bench.sessions[&id].footprint();
@@ -381,10 +364,10 @@ fn members_that_come_and_go_while_their_client_reads_nothing_are_not_remembered_
         let [first, second] = ["x", "y"].map(|letter| A.replace("/a?", &format!("/{letter}{number}?")));
         member(&mut bench, &first, "1");
         member(&mut bench, &second, "1");
-        gone(&mut bench, &first);
+        bench.removes(LDS, Set::Names, &[&first]);
         let footprint = bench.sessions[&id].footprint();
         assert!(footprint.names <= 4 && footprint.pending <= 1, "{footprint:?}");
-        gone(&mut bench, &second);
+        bench.removes(LDS, Set::Names, &[&second]);
     }
     let footprint = bench.sessions[&id].footprint();
     assert_eq!((footprint.names, footprint.pending), (3, 0));
@@ -401,7 +384,7 @@ fn a_client_that_reads_nothing_is_not_ended_by_a_limit_that_its_collection_never
     for number in 0..10 {
         let name = A.replace("/a?", &format!("/{number}?"));
         member(&mut bench, &name, "1");
-        gone(&mut bench, &name);
+        bench.removes(LDS, Set::Names, &[&name]);
     }
     assert!(matches!(bench.step(id), Step::Idle(_)));
 }
@@ -427,8 +410,8 @@ fn names_that_other_clients_request_and_that_do_not_exist_are_no_members() {
     for number in 0..10 {
         let name = A.replace("/a?", &format!("/{number}?"));
         bench.delta(other, LDS, &[name.as_str()], &[]);
-        gone(&mut bench, &name);
-        bench.trouble(LDS, &name, 5);
+        bench.removes(LDS, Set::Names, &[&name]);
+        bench.fails(LDS, &name, 5);
         bench.delta(other, LDS, &[], &[name.as_str()]);
     }
     assert_eq!(bench.sessions[&id].footprint().names, 3);
@@ -441,9 +424,9 @@ fn what_a_client_requested_by_itself_or_holds_is_not_forgotten_when_it_goes_unre
     come_with(&mut bench, id, &[GLOB, A], &[(B, "v".into())]);
     for name in [A, B] {
         member(&mut bench, name, "1");
-        gone(&mut bench, name);
+        bench.removes(LDS, Set::Names, &[name]);
     }
-    fill(&mut bench, Completeness::Complete);
+    bench.reaches(LDS, Set::Glob(GLOB), Extent::Complete);
     let said = bench.said(id).concat();
     assert!(said.contains(A) && said.contains(B), "both are removed: {said}");
 }
@@ -457,7 +440,7 @@ fn a_member_that_waits_in_a_burst_is_sent_although_it_goes_meanwhile() {
     member(&mut bench, A, "1");
     member(&mut bench, B, "1");
     assert_eq!(bench.poll(id).map(|reply| text_of(&reply)), Some(format!("L {A}")));
-    gone(&mut bench, B);
+    bench.removes(LDS, Set::Names, &[B]);
     assert_eq!(bench.said(id), [format!("L {B}"), format!("L  -{B}")]);
 }
 
@@ -470,7 +453,7 @@ fn a_client_is_sent_nothing_from_a_snapshot_that_still_has_a_member_which_its_se
     member(&mut bench, &c, "1");
     member(&mut bench, A, "2");
     let older = bench.view.snapshot().clone();
-    gone(&mut bench, &c);
+    bench.removes(LDS, Set::Names, &[&c]);
     let session = bench.sessions.get_mut(&id).unwrap();
     assert!(matches!(session.poll(&older, &mut bench.leases, bench.now), Step::Idle(None)));
     assert_eq!(bench.said(id), [format!("L {A}")]);
@@ -497,6 +480,6 @@ fn key_11_a_client_is_sent_nothing_of_a_member_that_it_may_not_have_neither_the_
         assert_eq!(bench.said(keeper), [format!("L {A},{B}")]);
         assert_eq!(bench.said(id), [format!("L {B}")]);
     }
-    gone(&mut bench, A);
+    bench.removes(LDS, Set::Names, &[A]);
     assert_eq!((bench.said(keeper), bench.said(id)), (vec![format!("L  -{A}")], vec![]));
 }

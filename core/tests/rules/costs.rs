@@ -6,10 +6,10 @@ use weir_core::proto::Request;
 use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::view::{BrakeRules, Class, Evidence, SessionId, Update};
+use weir_core::protocol::view::{BrakeRules, SessionId};
 use weir_core::protocol::visits::take_visits;
 
-use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, VHDS, lead};
+use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, Set, VHDS, lead, wrapper};
 
 const MANY: usize = 30_000;
 
@@ -33,22 +33,10 @@ fn contents(names: &[String]) -> Vec<(&str, &str)> {
     names.iter().map(|name| (name.as_str(), "1")).collect()
 }
 
-/// Lets the server send a resource in a delta response.
-fn send(bench: &mut Bench, url: &str, class: Class, name: &str, content: &str) {
-    let (kind, resource) = (bench.kind(url), bench.resource(url, name, content));
-    bench.apply(vec![Update::Upsert { kind, class, key: name.into(), resource }]);
-}
-
 /// Lets a client subscribe to names, and the server send all of them in one response.
 fn give_all(bench: &mut Bench, client: SessionId, url: &str, names: &[String]) {
     bench.delta(client, url, &texts(names), &[]);
-    let kind = bench.kind(url);
-    let update = |name: &String| {
-        let (class, key, resource) = (Class::Named, name.as_str().into(), bench.resource(url, name, "1"));
-        Update::Upsert { kind: kind.clone(), class, key, resource }
-    };
-    let updates = names.iter().map(update).collect();
-    bench.apply(updates);
+    bench.gives(url, Set::Names, &contents(names));
 }
 
 fn options(keeps_order: bool) -> ProtocolOptions {
@@ -113,7 +101,7 @@ fn a_change_under_a_brake_costs_nothing_that_is_held() {
             bench.said(client);
             bench.view.take_brake_state(bench.now);
             take_visits();
-            send(&mut bench, url, Class::Wildcard, "r000003", "2");
+            bench.gives(url, Set::All, &[("r000003", "2")]);
             bench.later(1);
             assert_eq!(bench.said(client).concat(), said, "a change of a listener waits");
             take_visits()
@@ -127,7 +115,7 @@ fn a_change_and_a_removal_in_a_set_cost_nothing_of_the_rest_of_it() {
         assert_law("a change", 1, |others| {
             let (mut bench, client) = with_set(others, keeps_order);
             take_visits();
-            send(&mut bench, CDS, Class::Wildcard, "r000003", "2");
+            bench.gives(CDS, Set::All, &[("r000003", "2")]);
             bench.later(100);
             assert_eq!(bench.said(client), ["C r000003"]);
             take_visits()
@@ -156,7 +144,7 @@ fn a_change_and_a_removal_of_a_name_cost_nothing_of_other_names() {
     };
     assert_law("a change", 1, |others| {
         let (mut bench, client) = beside(others);
-        send(&mut bench, EDS, Class::Named, "a", "2");
+        bench.gives(EDS, Set::Names, &[("a", "2")]);
         bench.later(1);
         assert_eq!(bench.said(client), ["C a"]);
         take_visits()
@@ -177,12 +165,8 @@ fn the_removal_of_half_a_set_costs_by_what_is_removed_and_by_what_is_sent() {
             let removed = names(count / 2);
             let (mut bench, client) = with_set(count, keeps_order);
             let kind = bench.kind(CDS);
-            let absent = |name: &String| {
-                let (kind, key) = (kind.clone(), name.as_str().into());
-                Update::Absent { kind, class: Class::Wildcard, key, evidence: Evidence::Reported }
-            };
             take_visits();
-            bench.apply(removed.iter().map(absent).collect());
+            bench.removes(CDS, Set::All, &removed);
             bench.later(100);
             bench.said(client);
             let visits = take_visits();
@@ -207,19 +191,11 @@ fn the_removal_of_a_host_costs_by_the_number_of_aliases_that_lead_to_it() {
         let mut bench = Bench::with(options(false));
         let (client, aliases) = (bench.client(Variant::Delta), names(count));
         bench.delta(client, VHDS, &texts(&aliases), &[]);
-        let (kind, host) = (bench.kind(VHDS), bench.resource(VHDS, "r/host", "1"));
-        let given = |alias: &String| {
-            let (kind, key, resource) = (kind.clone(), alias.as_str().into(), host.clone());
-            Update::Upsert { kind, class: Class::Named, key, resource }
-        };
-        bench.apply(aliases.iter().map(given).collect());
+        let host = wrapper(VHDS, "r/host", "1");
+        bench.gives_as(VHDS, Set::Names, aliases.iter().map(|alias| (alias.as_str(), host.clone())));
         assert_eq!(bench.said(client), ["V r/host"]);
-        let absent = |alias: &String| {
-            let (kind, key) = (kind.clone(), alias.as_str().into());
-            Update::Absent { kind, class: Class::Named, key, evidence: Evidence::Reported }
-        };
         take_visits();
-        bench.apply(aliases.iter().map(absent).collect());
+        bench.removes(VHDS, Set::Names, &aliases);
         assert_eq!(bench.said(client), ["V  -r/host"]);
         take_visits()
     };

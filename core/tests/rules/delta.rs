@@ -7,10 +7,9 @@ use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, ResourceName};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Ack, Variant};
-use weir_core::protocol::view::{Class, Completeness, Evidence, Selector, Update};
 use weir_core::xds::Authority;
 
-use super::support::{Bench, CDS, EDS, LDS, nack};
+use super::support::{Bench, CDS, EDS, Extent, LDS, Set, nack};
 use super::warm;
 
 #[test]
@@ -278,11 +277,9 @@ fn delta_16_what_was_stated_is_judged_again_when_the_set_is_whole_though_nothing
     let request = DeltaDiscoveryRequest { type_url: CDS.into(), initial_resource_versions, ..Default::default() };
     bench.request(client, Request::Delta(request));
     bench.set(CDS, &[("a", "1")]);
-    let progress = |completeness| Update::Progress { kind: bench.kind(CDS), of: Selector::Wildcard, completeness };
-    let (settled, complete) = (progress(Completeness::Settled), progress(Completeness::Complete));
-    bench.apply(vec![settled]);
+    bench.reaches(CDS, Set::All, Extent::Settled);
     assert_eq!(bench.said(client), ["C a"], "old may be what has not come yet");
-    bench.apply(vec![complete]);
+    bench.reaches(CDS, Set::All, Extent::Complete);
     assert_eq!(bench.said(client), ["C  -old"]);
 }
 
@@ -292,11 +289,7 @@ fn delta_14_what_was_stated_counts_no_more_once_another_version_was_sent_and_the
     let (probe, client) = (bench.client(Variant::Delta), bench.client(Variant::Delta));
     bench.delta(probe, CDS, &[], &[]);
     bench.set(CDS, &[("a", "1")]);
-    bench.apply(vec![Update::Progress {
-        kind: bench.kind(CDS),
-        of: Selector::Wildcard,
-        completeness: Completeness::Settled,
-    }]);
+    bench.reaches(CDS, Set::All, Extent::Settled);
     let held = bench.poll(probe).unwrap().resources[0].full.to_string();
     let initial_resource_versions = [("a".to_owned(), held), ("old".to_owned(), "x".to_owned())].into();
     let request = DeltaDiscoveryRequest { type_url: CDS.into(), initial_resource_versions, ..Default::default() };
@@ -451,8 +444,7 @@ fn i8_claims_without_room_stay_with_their_client_until_there_is_room() {
     state(&mut bench, greedy, "g", 2000);
     state(&mut bench, honest, "h", 10);
     bench.set(CDS, &[("a", "1")]);
-    let (kind, completeness) = (bench.kind(CDS), Completeness::Settled);
-    bench.apply(vec![Update::Progress { kind: kind.clone(), of: Selector::Wildcard, completeness }]);
+    bench.reaches(CDS, Set::All, Extent::Settled);
     assert_eq!((bench.said(greedy), bench.sought().len()), (vec!["C a".to_owned()], 2000));
     assert_eq!(bench.refused_claims, 1125, "an eighth of the room is for others");
     assert_eq!((bench.said(honest), bench.sought().len()), (vec!["C a".to_owned()], 10));
@@ -460,22 +452,18 @@ fn i8_claims_without_room_stay_with_their_client_until_there_is_room() {
     bench.set(CDS, &[("b", "1")]);
     assert_eq!((bench.said(greedy), bench.sought().len()), (vec!["C b".to_owned()], 0), "there is no room yet");
 
-    let evidence = Evidence::Reported;
-    let absent = |number: usize| {
-        let (kind, key) = (kind.clone(), format!("g{number:04}").as_str().into());
-        Update::Absent { kind, class: Class::Wildcard, key, evidence }
-    };
-    bench.apply((0..300).map(absent).collect());
+    let answered: Vec<_> = (0..2000).map(|number| format!("g{number:04}")).collect();
+    bench.removes(CDS, Set::All, &answered[..300]);
     bench.said(greedy);
     assert_eq!(bench.sought().len(), 0, "half of the room is not free yet");
-    bench.apply((300..500).map(absent).collect());
+    bench.removes(CDS, Set::All, &answered[300..500]);
     bench.said(greedy);
     assert_eq!(bench.sought().len(), 1500, "all that is not answered");
     assert_eq!(bench.refused_claims, 1125 + 1500 - 375 - 490, "some had room before, and some have now");
-    bench.apply((500..2000).map(absent).collect());
+    bench.removes(CDS, Set::All, &answered[500..]);
     bench.said(greedy);
     assert_eq!(bench.sought().len(), 635, "the answers to what had no room were not kept: now it is asked for");
-    bench.apply((0..2000).map(absent).collect());
+    bench.removes(CDS, Set::All, &answered);
     bench.said(greedy);
     assert_eq!(bench.sought().len(), 0, "everything is answered");
 }

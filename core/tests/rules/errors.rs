@@ -30,11 +30,11 @@ fn sotw_52_and_up_46_an_error_is_sent_once_and_again_to_those_who_come_later() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let mut bench = Bench::new();
         let [reads, does_not] = two(&mut bench, variant, EDS, &["a", "b"]);
-        bench.trouble(EDS, "a", UNAVAILABLE);
+        bench.fails(EDS, "a", UNAVAILABLE);
         bench.set(EDS, &[("b", "1")]);
         assert_eq!(bench.said(reads), ["C !a:14,b"], "{variant:?}");
         assert_eq!(bench.said(does_not), ["C b"]);
-        bench.trouble(EDS, "a", UNAVAILABLE);
+        bench.fails(EDS, "a", UNAVAILABLE);
         bench.later(1_000);
         assert_eq!((bench.said(reads), bench.said(does_not)), (vec![], vec![]), "no news");
         let [late, _] = two(&mut bench, variant, EDS, &["a"]);
@@ -52,7 +52,7 @@ fn up_44_and_up_47_a_passing_error_keeps_the_value_and_its_end_is_sent() {
     bench.set(EDS, &[("a", "1")]);
     bench.said(reads);
     bench.said(does_not);
-    bench.trouble(EDS, "a", UNAVAILABLE);
+    bench.fails(EDS, "a", UNAVAILABLE);
     assert_eq!((bench.said(reads), bench.said(does_not)), (vec!["C !a:14".into()], vec![]));
     let [late, plain] = two(&mut bench, Variant::Delta, EDS, &["a"]);
     assert_eq!(bench.said(late), ["C a", "C !a:14"], "a name in error is not in the same reply");
@@ -68,7 +68,7 @@ fn sotw_53_and_sotw_54_a_complete_set_is_right_without_its_errors() {
     let [reads, does_not] = two(&mut bench, Variant::Sotw, LDS, &["a", "b"]);
     bench.set(LDS, &[("a", "1")]);
     assert_eq!((bench.said(reads), bench.said(does_not)), (vec!["L a".into()], vec!["L a".into()]));
-    bench.trouble(LDS, "b", UNAVAILABLE);
+    bench.fails(LDS, "b", UNAVAILABLE);
     bench.later(1_000);
     assert_eq!((bench.said(reads), bench.said(does_not)), (vec!["L !b:14,a".into()], vec![]));
     let everything = bench.add(Client { errors: true, ..Client::plain(Variant::Sotw) });
@@ -96,7 +96,7 @@ fn delta_50_and_xlat_21_what_is_not_allowed_is_absent_and_says_why() {
     let mut bench = Bench::new();
     let [reads, does_not] = two(&mut bench, Variant::Delta, EDS, &["a"]);
     bench.remove(EDS, "a");
-    bench.trouble(EDS, "a", PERMISSION_DENIED);
+    bench.fails(EDS, "a", PERMISSION_DENIED);
     assert_eq!((bench.said(reads), bench.said(does_not)), (vec!["C !a:7 -a".into()], vec!["C  -a".into()]));
 }
 
@@ -107,7 +107,7 @@ fn xlat_22_a_removal_of_what_is_held_says_why() {
     bench.set(EDS, &[("a", "1")]);
     bench.said(reads);
     bench.remove(EDS, "a");
-    bench.trouble(EDS, "a", PERMISSION_DENIED);
+    bench.fails(EDS, "a", PERMISSION_DENIED);
     assert_eq!(bench.said(reads), ["C !a:7 -a"]);
     assert_eq!(bench.said(reads), [""; 0]);
 }
@@ -288,7 +288,7 @@ fn up_47_after_an_error_has_ended_a_longer_ttl_is_a_heartbeat_again() {
     };
     give(&mut bench);
     assert_eq!(bench.said(client), ["C a(60)"]);
-    bench.trouble(EDS, "a", UNAVAILABLE);
+    bench.fails(EDS, "a", UNAVAILABLE);
     assert_eq!(bench.said(client), ["C !a:14"]);
     bench.later(10_000);
     give(&mut bench);

@@ -3,9 +3,8 @@
 use weir_core::proto::Request;
 use weir_core::proto::discovery::DiscoveryRequest;
 use weir_core::protocol::session::{Client, Variant};
-use weir_core::protocol::view::{Class, Evidence, Selector, Update};
 
-use super::support::{Bench, CDS, LDS};
+use super::support::{Bench, CDS, LDS, Set};
 
 const SRDS: &str = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
 
@@ -58,7 +57,7 @@ fn sotw_52_an_error_beside_a_set_is_sent_once_though_nothing_else_is_known_of_th
     bench.set(LDS, &[("a", "1")]);
     assert_eq!(bench.said(client), ["L a"]);
     bench.sotw(client, LDS, &["a", "b"], "1");
-    bench.trouble(LDS, "b", 14);
+    bench.fails(LDS, "b", 14);
     assert_eq!(bench.said(client), ["L !b:14,a"]);
     bench.sotw(client, LDS, &["a", "b"], "2");
     assert_eq!(bench.said(client), [""; 0], "not again");
@@ -87,7 +86,7 @@ fn sotw_7_a_version_that_was_stated_counts_no_more_once_a_set_was_sent() {
     bench.whole(CDS, &[("a", "1")]);
     assert_eq!(bench.said(client), ["C a"]);
     bench.sotw(client, CDS, &[], "1");
-    bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]);
+    bench.cut(CDS, Set::All);
     bench.set(CDS, &[("a", "2")]);
     assert_eq!(bench.said(client), ["C a"], "it holds what it was sent");
 }
@@ -142,8 +141,7 @@ fn sotw_7_what_a_client_may_hold_and_a_server_was_silent_about_is_requested_agai
     let other = bench.client(Variant::Sotw);
     bench.sotw(other, CDS, &["silent", "here"], "");
     bench.set(CDS, &[("here", "1")]);
-    let (kind, class, evidence) = (bench.kind(CDS), Class::Named, Evidence::Silence);
-    bench.apply(vec![Update::Absent { kind, class, key: "silent".into(), evidence }]);
+    bench.ignores(CDS, "silent");
     assert_eq!((bench.said(other), bench.sought()), (vec!["C here".into()], Vec::new()), "it holds nothing");
 
     let holder = bench.client(Variant::Sotw);

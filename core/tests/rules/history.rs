@@ -7,9 +7,9 @@ use weir_core::proto::Request;
 use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{CloseReason, Step, Variant};
-use weir_core::protocol::view::{Class, Completeness, Evidence, Selector, SessionId, Update};
+use weir_core::protocol::view::SessionId;
 
-use super::support::{Bench, CDS, LDS};
+use super::support::{Bench, CDS, Extent, LDS, Set};
 
 const SECOND: u64 = 1_000;
 
@@ -39,21 +39,9 @@ fn stating(bench: &mut Bench, names: &[String]) -> SessionId {
     client
 }
 
-/// Lets the server report in one response that it has none of these names.
-fn absent(bench: &mut Bench, url: &str, class: Class, names: &[String]) {
-    let (kind, evidence) = (bench.kind(url), Evidence::Reported);
-    let gone = |name: &String| Update::Absent { kind: kind.clone(), class, key: name.as_str().into(), evidence };
-    bench.apply(names.iter().map(gone).collect());
-}
-
 /// Returns how many removals a client is sent.
 fn removed(bench: &mut Bench, client: SessionId) -> usize {
     std::iter::from_fn(|| bench.poll(client)).map(|reply| reply.removed.len()).sum()
-}
-
-fn settled(bench: &mut Bench, url: &str) {
-    let (kind, of) = (bench.kind(url), Selector::Wildcard);
-    bench.apply(vec![Update::Progress { kind, of, completeness: Completeness::Settled }]);
 }
 
 #[test]
@@ -66,20 +54,18 @@ fn i8_names_that_nobody_has_are_told_to_those_that_claim_them_and_end_nobody() {
         let reader = bench.client(Variant::Delta);
         bench.delta(reader, CDS, &["*"], &[]);
         bench.set(CDS, &[("a", "1"), ("b", "1")]);
-        settled(&mut bench, CDS);
+        bench.reaches(CDS, Set::All, Extent::Settled);
         assert_eq!(bench.said(reader), ["C a,b"]);
         let gone = names(count);
         let claims = stating(&mut bench, &gone);
         assert_eq!(bench.said(claims), ["C a,b"]);
         assert_eq!(bench.sought().len(), count);
-        absent(&mut bench, CDS, Class::Wildcard, &gone);
+        bench.removes(CDS, Set::All, &gone);
         bench.remove(CDS, "b");
         bench.later(0);
         assert_eq!(bench.said(reader), ["C  -b"], "{count}: it has missed nothing");
         assert_eq!(removed(&mut bench, claims), count + 1);
-        let snapshot = bench.view.snapshot().clone();
-        let table = snapshot.resources(&bench.kind(CDS), Class::Wildcard).unwrap();
-        assert!(table.get(&gone[0].as_str().into()).is_none(), "what was never there leaves no trace");
+        assert!(!bench.remembers(CDS, Set::All, &gone[0]), "what was never there leaves no trace");
     }
 }
 
@@ -89,12 +75,12 @@ fn xlat_12_an_answer_holds_for_all_that_claim_the_same_on_one_opening() {
     let reader = bench.client(Variant::Delta);
     bench.delta(reader, CDS, &["*"], &[]);
     bench.set(CDS, &[("a", "1")]);
-    settled(&mut bench, CDS);
+    bench.reaches(CDS, Set::All, Extent::Settled);
     bench.said(reader);
     let gone = names(3);
     let early: Vec<_> = (0..40).map(|_| stating(&mut bench, &gone)).collect();
     early.iter().for_each(|client| drop(bench.said(*client)));
-    absent(&mut bench, CDS, Class::Wildcard, &gone);
+    bench.removes(CDS, Set::All, &gone);
     for client in &early {
         assert_eq!(bench.said(*client), ["C  -c000000,c000001,c000002"]);
     }
@@ -106,13 +92,12 @@ fn xlat_12_an_answer_holds_for_all_that_claim_the_same_on_one_opening() {
 
     // On another opening the server is asked again, and its earlier answers do not count any more.
     let blocked = stating(&mut bench, &gone);
-    let (kind, of) = (bench.kind(CDS), Selector::Wildcard);
-    bench.apply(vec![Update::Interrupted { kind, of }]);
+    bench.cut(CDS, Set::All);
     assert_eq!(bench.said(blocked), ["C a"]);
     bench.sought();
     bench.set(CDS, &[("c000001", "1")]);
     assert_eq!(bench.said(blocked), ["C c000001"]);
-    absent(&mut bench, CDS, Class::Wildcard, &[gone[0].clone(), gone[2].clone()]);
+    bench.removes(CDS, Set::All, &[gone[0].clone(), gone[2].clone()]);
     assert_eq!(bench.said(blocked), ["C  -c000000,c000002"]);
 }
 
@@ -122,14 +107,13 @@ fn up_25_an_answer_does_not_outlive_what_the_server_sends_under_the_name() {
     let reader = bench.client(Variant::Delta);
     bench.delta(reader, CDS, &["*"], &[]);
     bench.set(CDS, &[("a", "1")]);
-    settled(&mut bench, CDS);
+    bench.reaches(CDS, Set::All, Extent::Settled);
     let gone = names(1);
     let early = stating(&mut bench, &gone);
     bench.said(early);
-    absent(&mut bench, CDS, Class::Wildcard, &gone);
+    bench.removes(CDS, Set::All, &gone);
     assert_eq!(bench.said(early), ["C  -c000000"]);
-    let (kind, of) = (bench.kind(CDS), Selector::Wildcard);
-    bench.apply(vec![Update::Unreadable { kind, of, names: [gone[0].as_str().into()].into() }]);
+    bench.garbles(CDS, &gone[0]);
     let late = stating(&mut bench, &gone);
     bench.said(late);
     bench.publish();
@@ -166,7 +150,7 @@ fn i4_removals_of_many_responses_reach_everybody_that_reads() {
     let (mut told, mut nonce) = (0, 1);
     for round in 1..=50 {
         bench.sotw(sotw, CDS, &["*"], &nonce.to_string());
-        absent(&mut bench, CDS, Class::Wildcard, &all[(round - 1) * 1_000..round * 1_000]);
+        bench.removes(CDS, Set::All, &all[(round - 1) * 1_000..round * 1_000]);
         told += removed(&mut bench, delta);
         while let Some(reply) = bench.poll(sotw) {
             nonce = reply.nonce;

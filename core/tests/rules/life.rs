@@ -6,18 +6,13 @@ use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, Resource as Wrapper, resource::CacheControl};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, Variant};
-use weir_core::protocol::view::{Class, SessionId, Update};
+use weir_core::protocol::view::SessionId;
 use weir_core::xds::{Access, AccessRule, NamePattern};
 
-use super::support::{Bench, CDS, EDS, LDS};
+use super::support::{Bench, CDS, EDS, LDS, Set};
 
 fn mortal(seconds: i64) -> impl Fn(&mut Wrapper) {
     move |wrapper| wrapper.ttl = Some(prost_types::Duration { seconds, nanos: 0 })
-}
-
-fn refresh(bench: &mut Bench, class: Class, name: &str, seconds: u64) {
-    let (kind, key, ttl) = (bench.kind(EDS), name.into(), Some(Duration::from_secs(seconds)));
-    bench.apply(vec![Update::Refresh { kind, class, key, ttl }]);
 }
 
 /// Adds a client that runs TTLs itself, and one that does not.
@@ -35,7 +30,7 @@ fn two(bench: &mut Bench, variant: Variant, names: &[&str]) -> [SessionId; 2] {
 #[test]
 fn delta_46_xlat_28_and_sotw_50_a_ttl_is_sent_and_extended_for_clients_that_run_ttls() {
     for variant in [Variant::Sotw, Variant::Delta] {
-        for (names, key, class) in [(["a"], "a", Class::Named), (["*"], "*", Class::Wildcard)] {
+        for (names, key, set) in [(["a"], "a", Set::Names), (["*"], "*", Set::All)] {
             let mut bench = Bench::new();
             let [able, unable] = two(&mut bench, variant, &names);
             bench.give(EDS, key, "1", |wrapper| {
@@ -43,10 +38,10 @@ fn delta_46_xlat_28_and_sotw_50_a_ttl_is_sent_and_extended_for_clients_that_run_
                 wrapper.name = "a".into();
             });
             bench.later(10_000);
-            assert_eq!(bench.said(able), ["C a(50)"], "{variant:?} {class:?}: what is left of it");
+            assert_eq!(bench.said(able), ["C a(50)"], "{variant:?} {set:?}: what is left of it");
             assert_eq!(bench.said(unable), ["C a"], "SOTW-51");
             bench.sotw_ack(able, variant, EDS, &names);
-            refresh(&mut bench, class, "a", 60);
+            bench.prolongs(EDS, set, "a", 60);
             assert_eq!(bench.said(able), ["C ~a(60)"]);
             assert_eq!(bench.said(unable), [""; 0], "never a wrapper without a body");
             assert_eq!(bench.said(able), [""; 0], "once");
@@ -114,33 +109,33 @@ fn delta_47_and_xlat_6_a_heartbeat_has_the_version_last_sent() {
     let [able, _] = two(&mut bench, Variant::Delta, &["a"]);
     bench.give(EDS, "a", "1", mortal(60));
     let sent = bench.poll(able).unwrap().resources[0].full;
-    refresh(&mut bench, Class::Named, "a", 60);
+    bench.prolongs(EDS, Set::Names, "a", 60);
     assert_eq!(bench.poll(able).unwrap().heartbeats[0].version, sent);
 }
 
 #[test]
 fn delta_46_many_heartbeats_come_in_pieces() {
-    for (wanted, class) in [("", Class::Named), ("*", Class::Wildcard)] {
+    for (wanted, set) in [("", Set::Names), ("*", Set::All)] {
         let mut bench = Bench::with(ProtocolOptions::default().with(|options| options.session.reply_bytes = 1000));
         let names: Vec<_> = (0..200).map(|number| format!("e{number}")).collect();
         let wanted = if wanted.is_empty() { names.iter().map(String::as_str).collect() } else { vec![wanted] };
         let client = bench.add(Client { ttl: true, ..Client::plain(Variant::Delta) });
         bench.delta(client, EDS, &wanted, &[]);
         for name in &names {
-            let key = if class == Class::Named { name } else { "*" };
+            let key = if set == Set::Names { name } else { "*" };
             bench.give(EDS, key, "1", |wrapper| {
                 mortal(60)(wrapper);
                 wrapper.name = name.clone();
             });
         }
         while bench.poll(client).is_some() {}
-        names.iter().for_each(|name| refresh(&mut bench, class, name, 60));
+        names.iter().for_each(|name| bench.prolongs(EDS, set, name, 60));
         let sent: Vec<_> = std::iter::from_fn(|| bench.poll(client)).map(|reply| reply.heartbeats.len()).collect();
         assert!(
             sent.iter().all(|many| (1..=30).contains(many)) && sent.iter().sum::<usize>() == 200,
-            "{class:?}: {sent:?}"
+            "{set:?}: {sent:?}"
         );
-        refresh(&mut bench, class, "e7", 60);
+        bench.prolongs(EDS, set, "e7", 60);
         assert_eq!(bench.said(client), ["C ~e7(60)"]);
     }
 }
@@ -155,7 +150,7 @@ fn delta_21_a_set_comes_before_heartbeats_of_names() {
     while bench.poll(client).is_some() {}
     bench.delta(client, EDS, &["*"], &[]);
     bench.whole(EDS, &[("of_set", "1")]);
-    names.iter().for_each(|name| refresh(&mut bench, Class::Named, name, 60));
+    names.iter().for_each(|name| bench.prolongs(EDS, Set::Names, name, 60));
     let replies: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
     assert!(replies.len() > 2 && replies.iter().any(|reply| reply.set_mark.is_some()), "heartbeats come in pieces");
     assert_eq!(
@@ -183,11 +178,7 @@ fn delta_48_heartbeats_come_after_additions_and_removals_and_make_no_reply_longe
     held.iter().for_each(|name| bench.give(LDS, name, "1", mortal(60)));
     set(&old, &mut bench);
     while bench.poll(client).is_some() {}
-    let (kind, ttl) = (bench.kind(LDS), Some(Duration::from_secs(60)));
-    for name in &held {
-        let key = name.as_str().into();
-        bench.apply(vec![Update::Refresh { kind: kind.clone(), class: Class::Named, key, ttl }]);
-    }
+    held.iter().for_each(|name| bench.prolongs(LDS, Set::Names, name, 60));
     set(&new, &mut bench);
     let replies: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();
     let sent: Vec<_> =
@@ -224,7 +215,7 @@ fn up_40_a_heartbeat_puts_the_end_off() {
     bench.give(EDS, "a", "1", mortal(60));
     bench.said(unable);
     bench.later(50_000);
-    refresh(&mut bench, Class::Named, "a", 60);
+    bench.prolongs(EDS, Set::Names, "a", 60);
     bench.later(59_000);
     assert_eq!(bench.said(unable), [""; 0]);
     bench.later(1_000);
@@ -315,7 +306,7 @@ fn sotw_50_after_a_silent_change_of_the_version_the_resource_goes_whole() {
     bench.give(EDS, "a", "1", mortal(60));
     assert_eq!(bench.said(client), ["C a(60),b"]);
     bench.sotw(client, EDS, &["a"], "1");
-    refresh(&mut bench, Class::Named, "a", 60);
+    bench.prolongs(EDS, Set::Names, "a", 60);
     assert_eq!(bench.said(client), ["C a(60)"], "a heartbeat would have a version that was never sent");
 }
 
@@ -328,7 +319,7 @@ fn up_17_and_up_40_what_died_is_requested_again_and_a_late_heartbeat_revives_it(
     bench.asked_upstream();
     bench.later(60_000);
     assert_eq!((bench.said(unable), bench.asked_upstream()), (vec!["C  -a".into()], vec!["+a".into()]));
-    refresh(&mut bench, Class::Named, "a", 60);
+    bench.prolongs(EDS, Set::Names, "a", 60);
     assert_eq!(bench.said(unable), ["C a"]);
 }
 
@@ -395,7 +386,7 @@ fn key_11_a_longer_ttl_of_what_a_client_may_not_have_is_not_sent_to_it() {
         }
         assert_eq!(bench.said(client), ["C a(60)"], "{variant:?}");
         bench.later(1_000);
-        ["a", "secret"].iter().for_each(|name| refresh(&mut bench, Class::Wildcard, name, 60));
+        ["a", "secret"].iter().for_each(|name| bench.prolongs(EDS, Set::All, name, 60));
         assert_eq!(bench.said(client), ["C ~a(60)"], "{variant:?}");
     }
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::view::{Class, Evidence, Retain, SessionId, Update};
+use weir_core::protocol::view::SessionId;
 
-use super::support::{Bench, CDS, EDS};
+use super::support::{Bench, CDS, EDS, Set};
 use super::translation::takes;
 
-const BOTH: [Class; 2] = [Class::Wildcard, Class::Named];
+const BOTH: [Set; 2] = [Set::All, Set::Names];
 
 /// Adds an Envoy that subscribes to all clusters, and to endpoints with these names, which are present.
 fn envoy(bench: &mut Bench, endpoints: &[&str]) -> SessionId {
@@ -22,26 +22,16 @@ fn envoy(bench: &mut Bench, endpoints: &[&str]) -> SessionId {
     envoy
 }
 
-/// Lets the server send clusters, each with the name of its endpoints, in one response.
-fn clusters(bench: &mut Bench, classes: &[Class], clusters: &[(&str, &str)]) {
-    let mut updates = Vec::new();
-    for (name, endpoints) in clusters {
-        let (kind, resource) = (bench.kind(CDS), takes(bench, name, endpoints));
-        let upsert = |class: &Class| {
-            let (kind, class, key, resource) = (kind.clone(), *class, (*name).into(), resource.clone());
-            Update::Upsert { kind, class, key, resource }
-        };
-        updates.extend(classes.iter().map(upsert));
+/// Lets the server send clusters, each with the name of its endpoints, in one response for each of these sets.
+fn clusters(bench: &mut Bench, sets: &[Set], clusters: &[(&str, &str)]) {
+    for set in sets {
+        bench.gives_as(CDS, *set, clusters.iter().map(|(name, endpoints)| (*name, takes(name, endpoints))));
     }
-    bench.apply(updates);
 }
 
 /// Lets the server remove a cluster and be quiet after that: then the order releases the cluster.
-fn remove(bench: &mut Bench, classes: &[Class], cluster: &str) {
-    let kind = bench.kind(CDS);
-    let evidence = Evidence::Reported;
-    let gone = |class: &Class| Update::Absent { kind: kind.clone(), class: *class, key: cluster.into(), evidence };
-    bench.apply(classes.iter().map(gone).collect());
+fn remove(bench: &mut Bench, set: Set, cluster: &str) {
+    bench.removes(CDS, set, &[cluster]);
     bench.later(1_000);
 }
 
@@ -52,7 +42,7 @@ fn asked(bench: &mut Bench) -> Vec<String> {
 
 #[test]
 fn xlat_31_endpoints_linger_while_a_cluster_of_either_class_refers_to_them() {
-    for (first, last) in [(Class::Wildcard, Class::Named), (Class::Named, Class::Wildcard)] {
+    for (first, last) in [(Set::All, Set::Names), (Set::Names, Set::All)] {
         let mut bench = Bench::with(ProtocolOptions::default());
         let envoy = envoy(&mut bench, &["ep"]);
         let by_name = bench.client(Variant::Delta);
@@ -60,11 +50,11 @@ fn xlat_31_endpoints_linger_while_a_cluster_of_either_class_refers_to_them() {
         clusters(&mut bench, &BOTH, &[("x", "ep")]);
         bench.delta(envoy, EDS, &[], &["ep"]);
         bench.asked_upstream();
-        remove(&mut bench, &[first], "x");
+        remove(&mut bench, first, "x");
         assert_eq!(asked(&mut bench), [""; 0], "the other class has the cluster: {last:?}");
         clusters(&mut bench, &[last], &[("x", "ep")]);
         assert_eq!(asked(&mut bench), [""; 0]);
-        remove(&mut bench, &[last], "x");
+        remove(&mut bench, last, "x");
         assert_eq!(asked(&mut bench), ["-ep"], "no class has it");
     }
 }
@@ -91,16 +81,14 @@ fn xlat_31_endpoints_outlive_a_cluster_that_is_only_forgotten() {
 fn xlat_31_endpoints_that_one_cluster_leaves_and_another_takes_linger() {
     let mut bench = Bench::with(ProtocolOptions::default());
     let envoy = envoy(&mut bench, &["blue", "green"]);
-    clusters(&mut bench, &[Class::Wildcard], &[("x", "blue"), ("y", "green")]);
+    clusters(&mut bench, &[Set::All], &[("x", "blue"), ("y", "green")]);
     bench.delta(envoy, EDS, &[], &["blue"]);
-    clusters(&mut bench, &[Class::Wildcard], &[("x", "green"), ("y", "blue")]);
+    clusters(&mut bench, &[Set::All], &[("x", "green"), ("y", "blue")]);
     assert_eq!(asked(&mut bench), [""; 0], "in one response");
-    clusters(&mut bench, &[Class::Wildcard], &[("y", "green")]);
-    clusters(&mut bench, &[Class::Wildcard], &[("x", "blue")]);
+    clusters(&mut bench, &[Set::All], &[("y", "green")]);
+    clusters(&mut bench, &[Set::All], &[("x", "blue")]);
     assert_eq!(asked(&mut bench), [""; 0], "in two, before the interest ends");
-    let (kind, retain) = (bench.kind(CDS), Retain::nothing());
-    let resources = vec![takes(&mut bench, "z", "blue"), takes(&mut bench, "y", "green")];
-    bench.apply(vec![Update::FullSet { kind, resources, retain }]);
+    bench.whole_of(CDS, [takes("z", "blue"), takes("y", "green")]);
     bench.later(1_000);
     assert_eq!(asked(&mut bench), [""; 0], "in a whole set that has another cluster");
     bench.later(27_000);
@@ -113,13 +101,13 @@ fn xlat_31_endpoints_that_one_cluster_leaves_and_another_takes_linger() {
 fn xlat_31_endpoints_linger_on_when_their_cluster_comes_back_at_once() {
     let mut bench = Bench::with(ProtocolOptions::default());
     let envoy = envoy(&mut bench, &["ep", "late"]);
-    clusters(&mut bench, &[Class::Wildcard], &[("x", "ep"), ("y", "late")]);
+    clusters(&mut bench, &[Set::All], &[("x", "ep"), ("y", "late")]);
     bench.delta(envoy, EDS, &[], &["ep"]);
-    remove(&mut bench, &[Class::Wildcard], "x");
-    remove(&mut bench, &[Class::Wildcard], "y");
+    remove(&mut bench, Set::All, "x");
+    remove(&mut bench, Set::All, "y");
     assert_eq!(bench.asked_upstream(), ["-ep"], "a second ago it was gone");
     bench.delta(envoy, EDS, &[], &["late"]);
-    clusters(&mut bench, &[Class::Wildcard], &[("y", "late")]);
+    clusters(&mut bench, &[Set::All], &[("y", "late")]);
     assert_eq!(asked(&mut bench), [""; 0], "the interest had not ended yet");
     bench.delta(envoy, EDS, &["late"], &[]);
     bench.delta(envoy, EDS, &[], &["late"]);
@@ -131,8 +119,8 @@ fn xlat_31_endpoints_linger_on_when_their_cluster_comes_back_at_once() {
 fn xlat_31_endpoints_of_a_removed_cluster_outlive_the_stream_of_a_client_that_may_be_back() {
     let mut bench = Bench::with(ProtocolOptions::default());
     let envoy = envoy(&mut bench, &["gone", "here"]);
-    clusters(&mut bench, &[Class::Wildcard], &[("x", "gone"), ("y", "here")]);
-    remove(&mut bench, &[Class::Wildcard], "x");
+    clusters(&mut bench, &[Set::All], &[("x", "gone"), ("y", "here")]);
+    remove(&mut bench, Set::All, "x");
     bench.leave(envoy);
     assert_eq!(asked(&mut bench), [""; 0], "a reconnect asks the server for nothing");
 }
@@ -141,8 +129,8 @@ fn xlat_31_endpoints_of_a_removed_cluster_outlive_the_stream_of_a_client_that_ma
 fn xlat_31_endpoints_that_a_client_wants_after_their_cluster_has_gone_linger() {
     let mut bench = Bench::with(ProtocolOptions::default());
     let envoy = envoy(&mut bench, &["gone", "here"]);
-    clusters(&mut bench, &[Class::Wildcard], &[("x", "gone"), ("y", "here")]);
-    remove(&mut bench, &[Class::Wildcard], "x");
+    clusters(&mut bench, &[Set::All], &[("x", "gone"), ("y", "here")]);
+    remove(&mut bench, Set::All, "x");
     let alone = bench.client(Variant::Delta);
     bench.delta(alone, EDS, &["gone"], &[]);
     bench.delta(envoy, EDS, &[], &["gone"]);
@@ -154,8 +142,8 @@ fn xlat_31_endpoints_that_a_client_wants_after_their_cluster_has_gone_linger() {
 fn xlat_31_endpoints_that_their_last_cluster_has_left_do_not_linger() {
     let mut bench = Bench::with(ProtocolOptions::default());
     let envoy = envoy(&mut bench, &["blue", "green"]);
-    clusters(&mut bench, &[Class::Wildcard], &[("x", "blue")]);
-    clusters(&mut bench, &[Class::Wildcard], &[("x", "green")]);
+    clusters(&mut bench, &[Set::All], &[("x", "blue")]);
+    clusters(&mut bench, &[Set::All], &[("x", "green")]);
     bench.delta(envoy, EDS, &[], &["blue"]);
     assert_eq!(asked(&mut bench), ["-blue"]);
 }
@@ -166,10 +154,10 @@ fn xlat_31_endpoints_that_no_cluster_has_led_to_linger() {
     let envoy = envoy(&mut bench, &["other"]);
     let alone = bench.client(Variant::Delta);
     bench.delta(alone, EDS, &["own"], &[]);
-    clusters(&mut bench, &[Class::Wildcard], &[("x", "other")]);
+    clusters(&mut bench, &[Set::All], &[("x", "other")]);
     bench.asked_upstream();
     bench.delta(alone, EDS, &[], &["own"]);
-    remove(&mut bench, &[Class::Wildcard], "x");
+    remove(&mut bench, Set::All, "x");
     assert_eq!(asked(&mut bench), [""; 0], "its clusters come from somewhere else");
     bench.delta(envoy, EDS, &[], &["other"]);
     assert_eq!(asked(&mut bench), ["-other"]);
@@ -200,14 +188,11 @@ fn xlat_31_a_cluster_that_is_extended_takes_its_endpoints_again() {
     bench.delta(by_name, CDS, &["x"], &[]);
     let mut wrapper = super::support::wrapper(CDS, "x", "1");
     wrapper.ttl = Some(Duration::from_secs(5).try_into().unwrap());
-    let (kind, resource) = (bench.kind(CDS), bench.of_wrapper(CDS, wrapper));
-    bench.apply(vec![Update::Upsert { kind, class: Class::Wildcard, key: "x".into(), resource }]);
-    let (kind, resource) = (bench.kind(CDS), bench.resource(CDS, "x", "1"));
-    bench.apply(vec![Update::Upsert { kind, class: Class::Named, key: "x".into(), resource }]);
+    bench.gives_as(CDS, Set::All, [("x", wrapper)]);
+    bench.gives(CDS, Set::Names, &[("x", "1")]);
     bench.later(6_000);
-    remove(&mut bench, &[Class::Named], "x"); // no cluster is left that refers to these endpoints
-    let (kind, class, key, ttl) = (bench.kind(CDS), Class::Wildcard, "x".into(), Some(Duration::from_secs(60)));
-    bench.apply(vec![Update::Refresh { kind, class, key, ttl }]);
+    remove(&mut bench, Set::Names, "x"); // no cluster is left that refers to these endpoints
+    bench.prolongs(CDS, Set::All, "x", 60);
     bench.asked_upstream();
     bench.delta(envoy, EDS, &[], &["x"]);
     assert_eq!(asked(&mut bench), [""; 0]);
@@ -217,8 +202,8 @@ fn xlat_31_a_cluster_that_is_extended_takes_its_endpoints_again() {
 fn xlat_31_without_the_order_all_endpoints_linger() {
     let mut bench = Bench::new();
     let envoy = envoy(&mut bench, &["x"]);
-    clusters(&mut bench, &[Class::Wildcard], &[("x", "x")]);
-    remove(&mut bench, &[Class::Wildcard], "x");
+    clusters(&mut bench, &[Set::All], &[("x", "x")]);
+    remove(&mut bench, Set::All, "x");
     bench.delta(envoy, EDS, &[], &["x"]);
     assert_eq!(asked(&mut bench), [""; 0], "nobody follows which cluster leads where");
 }

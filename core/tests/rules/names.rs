@@ -212,7 +212,7 @@ fn name_16_errors_and_heartbeats_are_in_the_spelling_of_the_client_too() {
             Variant::Sotw => bench.sotw(id, OWN, &[&own(OTHERWISE)], ""),
             Variant::Delta => bench.delta(id, OWN, &[&own(OTHERWISE)], &[]),
         }
-        bench.trouble(OWN, &own(CANONICAL), 14);
+        bench.fails(OWN, &own(CANONICAL), 14);
         assert_eq!(bench.said(id), [format!("T !{}:14", own(OTHERWISE))], "{variant:?}");
         bench.later(1_000);
         let mortal = |wrapper: &mut Wrapper| wrapper.ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });

@@ -7,9 +7,8 @@ use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, Step, Variant};
-use weir_core::protocol::view::{Class, Completeness, Selector, Update};
 
-use super::support::{Bench, CDS, EDS, LDS, RDS, SDS, lead, lead_for, nack, text_of};
+use super::support::{Bench, CDS, EDS, Extent, LDS, RDS, SDS, Set, lead, lead_for, nack, text_of};
 use super::warm;
 
 #[test]
@@ -495,15 +494,13 @@ fn up_17_a_route_that_is_back_by_its_ttl_refers_to_its_clusters_again() {
     bench.delta(client, CDS, &["*"], &[]);
     bench.delta(client, RDS, &["*"], &[]);
     bench.whole(CDS, &[("a", "1"), ("b", "1")]);
-    lead_for(&mut bench, Class::Wildcard, "r", &["a"], Some(Duration::from_secs(2)));
-    lead_for(&mut bench, Class::Wildcard, "s", &["b"], None);
-    let (kind, of) = (bench.kind(RDS), Selector::Wildcard);
-    bench.apply(vec![Update::Progress { kind, of, completeness: Completeness::Settled }]);
+    lead_for(&mut bench, Set::All, "r", &["a"], Some(Duration::from_secs(2)));
+    lead_for(&mut bench, Set::All, "s", &["b"], None);
+    bench.reaches(RDS, Set::All, Extent::Settled);
     assert_eq!(bench.said(client), ["C a,b", "R r,s"]);
     bench.later(2_000);
     assert_eq!(bench.said(client), ["R  -r"]);
-    let (kind, class, key) = (bench.kind(RDS), Class::Wildcard, "r".into());
-    bench.apply(vec![Update::Refresh { kind, class, key, ttl: Some(Duration::from_secs(100)) }]);
+    bench.prolongs(RDS, Set::All, "r", 100);
     assert_eq!(bench.said(client), ["R r"]);
     bench.later(10_000);
     bench.whole(CDS, &[("b", "1")]);
@@ -512,8 +509,8 @@ fn up_17_a_route_that_is_back_by_its_ttl_refers_to_its_clusters_again() {
     bench.later(1_000);
     assert_eq!(bench.said(client), ["C  -a"]);
     // Every reference was counted exactly once.
-    lead_for(&mut bench, Class::Wildcard, "t", &["b"], None);
-    lead_for(&mut bench, Class::Wildcard, "s", &[], None);
+    lead_for(&mut bench, Set::All, "t", &["b"], None);
+    lead_for(&mut bench, Set::All, "s", &[], None);
     assert_eq!(bench.said(client), ["R s,t"]);
     bench.later(10_000);
     bench.whole(CDS, &[]);
@@ -527,7 +524,7 @@ fn ord_4_routes_that_one_cluster_releases_follow_it_and_stay_in_their_set() {
     let client = bench.client(Variant::Delta);
     bench.delta(client, CDS, &["*"], &[]);
     bench.delta(client, RDS, &["*"], &[]);
-    let lead = |bench: &mut Bench, route, cluster| lead_for(bench, Class::Wildcard, route, &[cluster], None);
+    let lead = |bench: &mut Bench, route, cluster| lead_for(bench, Set::All, route, &[cluster], None);
     bench.whole(CDS, &[("x", "1")]);
     ["r1", "r2", "r3"].into_iter().for_each(|route| lead(&mut bench, route, "x"));
     bench.later(10_000);

@@ -8,16 +8,12 @@ use weir_core::proto::discovery::DeltaDiscoveryRequest;
 use weir_core::proto::discovery::resource::CacheControl;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, Variant};
-use weir_core::protocol::view::{Class, Completeness, Selector, SessionId, Update};
+use weir_core::protocol::view::SessionId;
 
-use super::support::{Bench, CDS, EDS, END_OF_SET, LDS, VHDS, text_of, wrapper};
+use super::support::{Bench, CDS, EDS, END_OF_SET, Extent, LDS, Set, VHDS, text_of, wrapper};
 
 const SRDS: &str = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
 const LONG: &str = "012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
-
-fn progress(bench: &mut Bench, url: &str, completeness: Completeness) {
-    bench.apply(vec![Update::Progress { kind: bench.kind(url), of: Selector::Wildcard, completeness }]);
-}
 
 fn state(bench: &mut Bench, id: SessionId, url: &str, on: &[&str], versions: &[(&str, String)]) {
     let request = DeltaDiscoveryRequest {
@@ -36,7 +32,7 @@ fn delta_14_what_was_stated_and_removed_is_sent_when_it_comes_back_as_it_was() {
     let held = bench.resource(CDS, "a", "1").full.to_string();
     state(&mut bench, client, CDS, &["*"], &[("a", held), ("old", "x".into())]);
     bench.set(CDS, &[("a", "1"), ("b", "1")]);
-    progress(&mut bench, CDS, Completeness::FirstResponse);
+    bench.reaches(CDS, Set::All, Extent::First);
     assert_eq!(bench.said(client), ["C b"], "it holds a");
     bench.remove(CDS, "a");
     assert_eq!(bench.said(client), ["C  -a"]);
@@ -50,7 +46,7 @@ fn delta_21_the_first_response_of_a_server_without_resources_is_passed_on() {
     let client = bench.client(Variant::Delta);
     bench.delta(client, CDS, &["*"], &[]);
     assert_eq!(bench.said(client), [""; 0]);
-    progress(&mut bench, CDS, Completeness::FirstResponse);
+    bench.reaches(CDS, Set::All, Extent::First);
     assert_eq!(bench.said(client), ["C "], "its start waits for it");
 }
 
@@ -91,8 +87,7 @@ fn xlat_2_a_change_of_the_wrapper_alone_is_sent_only_to_clients_that_read_wrappe
     }
     let mut changed = wrapper(EDS, "a", "1");
     changed.cache_control = Some(CacheControl { do_not_cache: true });
-    let (kind, resource) = (bench.kind(EDS), bench.of_wrapper(EDS, changed));
-    bench.apply(vec![Update::Upsert { kind, class: Class::Wildcard, key: "a".into(), resource }]);
+    bench.gives_as(EDS, Set::All, [("a", changed)]);
     assert_eq!(bench.said(plain), [""; 0], "it cannot see that");
     assert_eq!((bench.said(reads), bench.said(delta)), (vec!["C a".into()], vec!["C a".into()]));
 }

@@ -4,14 +4,9 @@ use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::view::{Class, Completeness, Evidence, Selector, SessionId, Update};
+use weir_core::protocol::view::SessionId;
 
-use super::support::{Bench, CDS, EDS, text_of};
-
-fn absent(bench: &mut Bench, url: &str, class: Class, name: &str) {
-    let evidence = Evidence::Reported;
-    bench.apply(vec![Update::Absent { kind: bench.kind(url), class, key: name.into(), evidence }]);
-}
+use super::support::{Bench, CDS, EDS, Extent, Set, text_of};
 
 fn first_with_version(bench: &mut Bench, id: SessionId, names: &[&str], version: &str) {
     let resource_names = names.iter().map(ToString::to_string).collect();
@@ -71,16 +66,12 @@ fn delta_16_what_is_stated_and_unknown_is_requested_again_and_nothing_else() {
         ..Default::default()
     };
     bench.request(client, Request::Delta(request));
-    for name in ["here", "gone"] {
-        bench.give(EDS, "*", "1", |wrapper| wrapper.name = name.into());
-    }
-    absent(&mut bench, EDS, Class::Wildcard, "gone");
-    let (kind, of) = (bench.kind(EDS), Selector::Wildcard);
-    bench.apply(vec![Update::Progress { kind, of, completeness: Completeness::Settled }]);
+    bench.gives(EDS, Set::All, &[("here", "1"), ("gone", "1")]);
+    bench.removes(EDS, Set::All, &["gone"]);
+    bench.reaches(EDS, Set::All, Extent::Settled);
     assert_eq!(bench.said(client), ["C here", "C  -gone"]);
     assert_eq!(bench.sought(), ["lost"], "the server's word on it is still to come");
-    let (kind, of) = (bench.kind(EDS), Selector::Wildcard);
-    bench.apply(vec![Update::Progress { kind, of, completeness: Completeness::Complete }]);
+    bench.reaches(EDS, Set::All, Extent::Complete);
     assert_eq!(bench.said(client), ["C  -lost"]);
     assert_eq!(bench.sought(), [""; 0], "the whole set is known");
 }
@@ -103,7 +94,7 @@ fn delta_24_who_leaves_the_wildcard_drops_what_it_has_of_a_name_by_the_wildcard_
     let mut bench = Bench::new();
     let client = bench.client(Variant::Delta);
     bench.delta(client, EDS, &["*", "a"], &[]);
-    absent(&mut bench, EDS, Class::Named, "a");
+    bench.removes(EDS, Set::Names, &["a"]);
     bench.whole(EDS, &[("a", "1")]);
     assert_eq!(bench.said(client), ["C a"]);
     bench.delta(client, EDS, &[], &["*"]);

@@ -5,9 +5,8 @@ use weir_core::proto::Request;
 use weir_core::proto::discovery::DiscoveryRequest;
 use weir_core::proto::node::Node;
 use weir_core::protocol::session::{Ack, Client, Variant};
-use weir_core::protocol::view::{Class, Evidence, Update};
 
-use super::support::{Bench, CDS, EDS, LDS, nack};
+use super::support::{Bench, CDS, EDS, LDS, Set, nack};
 use super::warm;
 
 #[test]
@@ -204,13 +203,7 @@ fn sotw_25_and_sotw_55_what_does_not_exist_is_silence_in_a_partial_type() {
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, EDS, &["a", "missing"], "");
     assert_eq!(bench.said(client), ["C a"], "ORD-10: what is there is not kept back");
-    let gone = Update::Absent {
-        kind: bench.kind(EDS),
-        class: Class::Named,
-        key: "missing".into(),
-        evidence: Evidence::Reported,
-    };
-    bench.apply(vec![gone]);
+    bench.removes(EDS, Set::Names, &["missing"]);
     assert_eq!(bench.said(client), [""; 0]);
     bench.later(600);
     bench.set(EDS, &[("missing", "1")]);

@@ -5,9 +5,9 @@ use std::time::Duration;
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::view::{BrakeRules, Class, RowPosition, Stage, StageFacts, UpdateUnit};
+use weir_core::protocol::view::{BrakeRules, RowPosition, Stage, StageFacts, UpdateUnit};
 
-use super::support::{Bench, CDS, RDS, lead_for};
+use super::support::{Bench, CDS, RDS, Set, lead_for};
 
 const LATE: Duration = Duration::from_secs(1);
 
@@ -50,7 +50,7 @@ fn a_name_that_an_added_stage_holds_is_late_and_no_other_is() {
         bench.delta(clients[0], RDS, &["*"], &[]);
         bench.sotw(clients[1], CDS, &[], "");
         bench.whole(CDS, &[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")]);
-        lead_for(&mut bench, Class::Wildcard, "r", &["a"], None);
+        lead_for(&mut bench, Set::All, "r", &["a"], None);
         bench.later(60_000);
         clients.iter().for_each(|client| drop(bench.said(*client)));
         bench.sotw(clients[1], CDS, &[], "1");
@@ -58,12 +58,12 @@ fn a_name_that_an_added_stage_holds_is_late_and_no_other_is() {
 
         // `late` is new, and a route comes to refer to it. The order sees the cluster once the stage releases it.
         bench.set(CDS, &[("late", "1"), ("e", "1")]);
-        lead_for(&mut bench, Class::Wildcard, "r", &["a", "e"], None);
+        lead_for(&mut bench, Set::All, "r", &["a", "e"], None);
         assert_eq!(bench.said(clients[0]), ["C e"], "{at:?}");
         assert_eq!(bench.said(clients[1]), ["C a,b,c,d,e"], "{at:?}");
         bench.sotw(clients[1], CDS, &[], "2");
         bench.later(999);
-        lead_for(&mut bench, Class::Wildcard, "r", &["late"], None);
+        lead_for(&mut bench, Set::All, "r", &["late"], None);
         assert_eq!(bench.said(clients[1]), [""; 0], "{at:?}");
         bench.later(1);
         assert_eq!(bench.said(clients[1]), ["C a,b,c,d,e,late"], "{at:?}");
@@ -75,7 +75,7 @@ fn a_name_that_an_added_stage_holds_is_late_and_no_other_is() {
         // The cluster is removed. The order holds the removal while the route refers to it.
         bench.later(60_000);
         clients.iter().for_each(|client| drop(bench.said(*client)));
-        lead_for(&mut bench, Class::Wildcard, "r", &["a"], None);
+        lead_for(&mut bench, Set::All, "r", &["a"], None);
         bench.later(60_000);
         bench.said(clients[0]);
         bench.remove(CDS, "late");

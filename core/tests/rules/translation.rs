@@ -1,16 +1,14 @@
 //! Translation between the two sides: existence, versions, interest.
 
-use std::sync::Arc;
-
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest, Resource as Wrapper};
 use weir_core::proto::{Any, Request};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, CloseReason, Step, Variant};
 use weir_core::protocol::set_mark::SetMark;
-use weir_core::protocol::view::{Class, Completeness, Retain, Selector, SessionId, Update};
-use weir_core::xds::{Authority, Resource};
+use weir_core::protocol::view::SessionId;
+use weir_core::xds::Authority;
 
-use super::support::{Bench, CDS, EDS, LDS, nack, text_of};
+use super::support::{Bench, CDS, EDS, Extent, LDS, Set, nack, text_of};
 use super::warm;
 
 #[test]
@@ -141,9 +139,7 @@ fn xlat_31_endpoints_linger_where_clusters_are_not_known_or_another_takes_them()
     bench.delta(client, EDS, &["a"], &[]);
     bench.delta(client, CDS, &[], &[]);
     for count in [2, 1] {
-        let (kind, retain) = (bench.kind(CDS), Retain::nothing());
-        let resources = ["one", "two"][..count].iter().map(|name| takes(&mut bench, name, "shared")).collect();
-        bench.apply(vec![Update::FullSet { kind, resources, retain }]);
+        bench.whole_of(CDS, ["one", "two"][..count].iter().map(|name| takes(name, "shared")));
     }
     bench.later(1_000);
     bench.asked_upstream();
@@ -153,13 +149,13 @@ fn xlat_31_endpoints_linger_where_clusters_are_not_known_or_another_takes_them()
 }
 
 /// Returns a cluster whose endpoints have another name.
-pub(super) fn takes(bench: &mut Bench, name: &str, endpoints: &str) -> Arc<Resource> {
+pub(super) fn takes(name: &str, endpoints: &str) -> Wrapper {
     let length = |text: &str| u8::try_from(text.len()).unwrap();
     let config = [&[0x0a, 2, 0x1a, 0, 0x12, length(endpoints)], endpoints.as_bytes()].concat();
     let (head, middle) = ([0x0a, length(name)], [0x1a, u8::try_from(config.len()).unwrap()]);
     let body = [&head, name.as_bytes(), &middle, &config].concat();
     let resource = Some(Any { type_url: CDS.into(), value: body.into() });
-    bench.of_wrapper(CDS, Wrapper { name: name.into(), resource, ..Default::default() })
+    Wrapper { name: name.into(), resource, ..Default::default() }
 }
 
 #[test]
@@ -206,7 +202,7 @@ fn xlat_11_one_change_of_a_thousand_is_a_thousand_in_the_state_of_the_world() {
     bench.whole(CDS, &set);
     assert_eq!(bench.poll(client).unwrap().resources.len(), 1_000);
     bench.sotw(client, CDS, &[], "1");
-    bench.give(CDS, "*", "2", |wrapper| *wrapper = super::support::wrapper(CDS, "c500", "2"));
+    bench.gives(CDS, Set::All, &[("c500", "2")]);
     assert_eq!(bench.poll(client).unwrap().resources.len(), 1_000);
 }
 
@@ -216,20 +212,11 @@ fn xlat_12_a_set_that_comes_in_pieces_is_sent_when_it_has_been_quiet() {
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, CDS, &[], "");
     for name in ["a", "b", "c"] {
-        bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, name, "1"));
-        bench.apply(vec![Update::Progress {
-            kind: bench.kind(CDS),
-            of: Selector::Wildcard,
-            completeness: Completeness::Arriving,
-        }]);
+        bench.piece(CDS, name, Extent::Arriving);
         bench.later(100);
         assert_eq!(bench.said(client), [""; 0]);
     }
-    bench.apply(vec![Update::Progress {
-        kind: bench.kind(CDS),
-        of: Selector::Wildcard,
-        completeness: Completeness::Settled,
-    }]);
+    bench.reaches(CDS, Set::All, Extent::Settled);
     assert_eq!(bench.said(client), ["C a,b,c"]);
 }
 
@@ -238,12 +225,7 @@ fn xlat_12_a_client_without_state_is_given_the_first_response_at_once() {
     let mut bench = Bench::with(ProtocolOptions::default());
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, CDS, &[], "");
-    bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, "a", "1"));
-    bench.apply(vec![Update::Progress {
-        kind: bench.kind(CDS),
-        of: Selector::Wildcard,
-        completeness: Completeness::FirstResponse,
-    }]);
+    bench.piece(CDS, "a", Extent::First);
     assert!(!bench.said(client).is_empty());
 }
 
@@ -252,24 +234,12 @@ fn xlat_12_a_set_that_was_cut_off_is_not_whole_by_waiting() {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Sotw);
     bench.sotw(client, CDS, &[], "");
-    let piece = |bench: &mut Bench, name: &str| {
-        bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, name, "1"));
-        bench.apply(vec![Update::Progress {
-            kind: bench.kind(CDS),
-            of: Selector::Wildcard,
-            completeness: Completeness::Arriving,
-        }]);
-    };
-    piece(&mut bench, "a");
-    bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]);
+    bench.piece(CDS, "a", Extent::Arriving);
+    bench.cut(CDS, Set::All);
     bench.later(100_000);
     assert_eq!(bench.said(client), [""; 0], "the rest was on its way");
-    piece(&mut bench, "b");
-    bench.apply(vec![Update::Progress {
-        kind: bench.kind(CDS),
-        of: Selector::Wildcard,
-        completeness: Completeness::Settled,
-    }]);
+    bench.piece(CDS, "b", Extent::Arriving);
+    bench.reaches(CDS, Set::All, Extent::Settled);
     assert_eq!(bench.said(client), ["C a,b"]);
 }
 
@@ -298,10 +268,10 @@ fn xlat_16_no_evidence_no_absence() {
         bench.said(id);
     }
     bench.view.on_source([Authority::TopLevel].into(), true); // unreachable
-    bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]); // the stream closed
+    bench.cut(CDS, Set::All); // the stream closed
     for code in [14, 13, 2] {
-        bench.trouble(EDS, "new", code); // a transient error
-        bench.trouble(CDS, "a", code);
+        bench.fails(EDS, "new", code); // a transient error
+        bench.fails(CDS, "a", code);
     }
     bench.later(100_000);
     for id in [delta, sotw].into_iter().chain(everything) {
@@ -370,9 +340,8 @@ fn a_change_is_not_lost_when_a_server_goes_in_the_same_breath() {
     let client = bench.client(Variant::Delta);
     bench.delta(client, EDS, &["a"], &[]);
     bench.said(client);
-    let (kind, resource) = (bench.kind(EDS), bench.resource(EDS, "a", "2"));
-    let now = bench.now;
-    bench.view.apply(vec![Update::Upsert { kind, class: Class::Named, key: "a".into(), resource }], now);
+    bench.publishes = false;
+    bench.gives(EDS, Set::Names, &[("a", "2")]);
     bench.view.on_source([Authority::TopLevel].into(), true);
     bench.publish();
     assert_eq!(bench.said(client), ["C a"]);
@@ -409,26 +378,21 @@ fn relay(variant: Variant) -> Client {
     Client { relay: true, ..Client::plain(variant) }
 }
 
-fn filled(bench: &mut Bench, fill: Completeness) {
-    bench.apply(vec![Update::Progress { kind: bench.kind(CDS), of: Selector::Wildcard, completeness: fill }]);
-}
-
 #[test]
 fn xlat_12_a_relay_is_sent_a_mark_when_it_has_all_of_a_set_and_when_that_is_open_again() {
     let mut bench = Bench::new();
     let (one, other) = (bench.add(relay(Variant::Delta)), bench.client(Variant::Delta));
     bench.delta(one, CDS, &["*"], &[]);
     bench.delta(other, CDS, &["*"], &[]);
-    bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, "a", "1"));
-    filled(&mut bench, Completeness::FirstResponse);
+    bench.piece(CDS, "a", Extent::First);
     assert_eq!(marked(&mut bench, one), [("C a".into(), Some(SetMark::Partial))]);
-    filled(&mut bench, Completeness::Settled);
+    bench.reaches(CDS, Set::All, Extent::Settled);
     assert_eq!(marked(&mut bench, one), [], "a pause is no end");
-    filled(&mut bench, Completeness::Complete);
+    bench.reaches(CDS, Set::All, Extent::Complete);
     assert_eq!(marked(&mut bench, one), [("C ".into(), Some(SetMark::Complete))]);
     bench.set(CDS, &[("b", "1")]);
     assert_eq!(marked(&mut bench, one), [("C b".into(), Some(SetMark::Complete))], "a change of it is a change of all");
-    bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]);
+    bench.cut(CDS, Set::All);
     assert_eq!(marked(&mut bench, one), [("C ".into(), Some(SetMark::Partial))]);
     assert_eq!(marked(&mut bench, other), [("C a,b".into(), None)], "nobody else is told so");
 }
@@ -467,13 +431,12 @@ fn xlat_12_a_relay_in_the_state_of_the_world_is_given_no_part_of_a_set() {
     let (one, other) = (bench.add(relay(Variant::Sotw)), bench.client(Variant::Sotw));
     bench.sotw(one, CDS, &[], "");
     bench.sotw(other, CDS, &[], "");
-    bench.give(CDS, "*", "1", |wrapper| *wrapper = super::support::wrapper(CDS, "a", "1"));
-    filled(&mut bench, Completeness::Settled);
+    bench.piece(CDS, "a", Extent::Settled);
     assert_eq!(bench.said(other), ["C a"], "which holds nothing");
     assert_eq!(bench.said(one), [""; 0], "its clients may hold more");
     assert_eq!(bench.sought(), ["*"], "the control plane is asked whether there is more");
     assert!(bench.view.sought().has_set(&bench.kind(CDS)));
-    filled(&mut bench, Completeness::Complete);
+    bench.reaches(CDS, Set::All, Extent::Complete);
     assert!(!bench.view.sought().has_set(&bench.kind(CDS)), "until there is none");
     assert_eq!(bench.said(one), ["C a"]);
 }
@@ -484,9 +447,7 @@ fn xlat_12_a_set_whose_replies_remove_nothing_is_not_requested_again() {
     let mut bench = Bench::new();
     let one = bench.add(relay(Variant::Sotw));
     bench.sotw(one, url, &["*"], "");
-    bench.give(url, "*", "1", |wrapper| *wrapper = super::support::wrapper(url, "a", "1"));
-    let (kind, of, completeness) = (bench.kind(url), Selector::Wildcard, Completeness::Settled);
-    bench.apply(vec![Update::Progress { kind, of, completeness }]);
+    bench.piece(url, "a", Extent::Settled);
     bench.said(one);
     assert_eq!(bench.sought(), [""; 0]);
 }
@@ -496,7 +457,7 @@ fn xlat_12_what_a_client_may_hold_of_a_set_is_requested_no_longer_once_the_set_i
     let mut bench = Bench::new();
     let one = bench.add(relay(Variant::Sotw));
     bench.sotw(one, CDS, &[], "");
-    filled(&mut bench, Completeness::Settled);
+    bench.reaches(CDS, Set::All, Extent::Settled);
     bench.said(one);
     let kind = bench.kind(CDS);
     assert!(bench.view.sought().has_set(&kind));

@@ -1,15 +1,13 @@
 //! Virtual hosts: at start, on demand, by alias.
 
-use std::time::Duration;
-
 use weir_core::proto::Request;
 use weir_core::proto::discovery::{DeltaDiscoveryRequest, Resource as Wrapper};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, Variant};
-use weir_core::protocol::view::{Class, Evidence, SessionId, Update};
+use weir_core::protocol::view::SessionId;
 use weir_core::xds::{Access, AccessRule, NamePattern, TypeTable};
 
-use super::support::{Bench, CDS, RDS, VHDS, wrapper};
+use super::support::{Bench, CDS, RDS, Set, VHDS, wrapper};
 
 /// Lets the server send a route configuration whose virtual hosts come by VHDS.
 fn give_routes(bench: &mut Bench, name: &str, content: &str) {
@@ -31,12 +29,6 @@ fn give_host(bench: &mut Bench, own: &str, aliases: &[&str], content: &str) {
             wrapper.aliases = aliases.iter().map(ToString::to_string).collect();
         });
     }
-}
-
-/// Lets the server remove a host from `*` alone, or a name alone.
-fn remove_from(bench: &mut Bench, class: Class, name: &str) {
-    let (kind, key, evidence) = (bench.kind(VHDS), name.into(), Evidence::Reported);
-    bench.apply(vec![Update::Absent { kind, class, key, evidence }]);
 }
 
 /// Returns a client that may not have the host `r/secret`.
@@ -208,13 +200,13 @@ fn delta_29_a_host_stays_as_long_as_the_wildcard_has_it_or_an_alias_leads_to_it(
     bench.delta(client, VHDS, &["r/one.test"], &[]);
     give_host(&mut bench, "r/host", &["r/one.test"], "1");
     bench.said(client);
-    remove_from(&mut bench, Class::Wildcard, "r/host");
+    bench.removes(VHDS, Set::All, &["r/host"]);
     assert_eq!(bench.said(client), [""; 0], "the alias leads to it");
     bench.give(VHDS, "*", "2", named("r/host"));
     assert_eq!(bench.said(client), ["V r/host"]);
-    remove_from(&mut bench, Class::Named, "r/one.test");
+    bench.removes(VHDS, Set::Names, &["r/one.test"]);
     assert_eq!(bench.said(client), ["V ?r/one.test"], "the wildcard has it");
-    remove_from(&mut bench, Class::Wildcard, "r/host");
+    bench.removes(VHDS, Set::All, &["r/host"]);
     assert_eq!(bench.said(client), ["V  -r/host"]);
 }
 
@@ -267,13 +259,12 @@ fn delta_29_a_host_that_two_aliases_leave_stays_until_the_second_is_sent() {
     bench.delta(client, VHDS, &both, &[]);
     give_host(&mut bench, "r/one", &both, "1");
     bench.said(client);
-    let updates = [("r/a", "r/two"), ("r/b", "r/three")].map(|(alias, own)| {
+    let hosts = [("r/a", "r/two"), ("r/b", "r/three")].map(|(alias, own)| {
         let mut wrapper = wrapper(VHDS, own, "2");
         wrapper.aliases = vec![alias.into()];
-        let (kind, resource) = (bench.kind(VHDS), bench.of_wrapper(VHDS, wrapper));
-        Update::Upsert { kind, class: Class::Named, key: alias.into(), resource }
+        (alias, wrapper)
     });
-    bench.apply(updates.into());
+    bench.gives_as(VHDS, Set::Names, hosts);
     assert_eq!(bench.said(client), ["V r/two", "V r/three -r/one"], "one resource fills a reply");
 }
 
@@ -286,7 +277,7 @@ fn delta_24_a_host_that_the_wildcard_lost_before_is_removed_when_its_last_alias_
     bench.delta(client, VHDS, &both, &[]);
     give_host(&mut bench, "r/host", &both, "1");
     bench.said(client);
-    remove_from(&mut bench, Class::Wildcard, "r/host");
+    bench.removes(VHDS, Set::All, &["r/host"]);
     assert_eq!(bench.said(client), [""; 0], "the aliases lead to it");
     bench.delta(client, VHDS, &[], &["r/two.test"]);
     assert_eq!(bench.said(client), [""; 0], "one of them does still");
@@ -302,7 +293,7 @@ fn delta_24_a_host_that_was_left_by_its_own_name_is_removed_if_the_wildcard_has_
     bench.delta(client, VHDS, &["r/host"], &[]);
     bench.give(VHDS, "r/host", "1", |_| {});
     bench.said(client);
-    remove_from(&mut bench, Class::Wildcard, "r/host");
+    bench.removes(VHDS, Set::All, &["r/host"]);
     assert_eq!(bench.said(client), [""; 0]);
     bench.delta(client, VHDS, &[], &["r/host"]);
     assert_eq!(bench.said(client), ["V  -r/host"]);
@@ -428,10 +419,7 @@ fn a_host_that_comes_beside_many_longer_lives_comes_with_the_removal_of_the_one_
         bench.give(VHDS, name, "1", |wrapper| wrapper.ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 }));
     }
     while bench.poll(client).is_some() {}
-    let (kind, ttl) = (bench.kind(VHDS), Some(Duration::from_secs(60)));
-    for key in others.iter().map(|name| name.as_str().into()) {
-        bench.apply(vec![Update::Refresh { kind: kind.clone(), class: Class::Named, key, ttl }]);
-    }
+    others.iter().for_each(|name| bench.prolongs(VHDS, Set::Names, name, 60));
     bench.give(VHDS, "r/a", "1", |_| {});
     bench.remove(VHDS, "r/z");
     let replies: Vec<_> = std::iter::from_fn(|| bench.poll(client)).collect();

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
-use weir_core::protocol::view::{Class, Evidence, InterestChange, Lookup, OrderLosses, Selector, SessionId, Update};
+use weir_core::protocol::view::{OrderLosses, SessionId};
 use weir_core::protocol::wait::WaitList;
 use weir_core::xds::Authority;
 
-use super::support::{Bench, CDS, EDS, RDS, lead};
+use super::support::{Bench, CDS, EDS, RDS, Set, lead};
 
 const HOLD: u64 = 5_000;
 const QUIET: u64 = 50;
@@ -34,42 +34,22 @@ fn led() -> (Bench, SessionId) {
     (bench, client)
 }
 
-fn gone(bench: &mut Bench, name: &str) {
-    let (kind, class, key) = (bench.kind(CDS), Class::Wildcard, name.into());
-    bench.apply(vec![Update::Absent { kind, class, key, evidence: Evidence::Reported }]);
-}
-
-/// Returns the clusters to which the published route refers.
-fn leads(bench: &Bench) -> Vec<String> {
-    let kind = bench.kind(RDS);
-    match bench.view.snapshot().lookup(&kind, Class::Named, &"r".into()) {
-        Lookup::Present(route) => route.body.clusters(&kind).iter().map(ToString::to_string).collect(),
-        _ => Vec::new(),
-    }
-}
-
 fn dangling(bench: &Bench) -> Vec<String> {
     bench.view.holds().dangling().map(|(name, _)| name.to_string()).collect()
-}
-
-/// Lets the server send a cluster for which there is no room.
-fn crowd_out(bench: &mut Bench, name: &str) {
-    let (kind, class) = (bench.kind(CDS), Class::Wildcard);
-    bench.apply(vec![Update::WithoutRoom { kind, class, key: name.into() }]);
 }
 
 #[test]
 fn a_change_of_routing_waits_longer_for_a_cluster_without_room_than_for_one_that_does_not_exist() {
     let (mut bench, client) = led();
-    crowd_out(&mut bench, "b");
+    bench.overfills(CDS, "b");
     lead(&mut bench, "r", &["b"]);
     bench.later(LONG_WAIT - 1);
-    assert_eq!((bench.said(client), leads(&bench)), (vec![], vec!["a".to_owned()]));
+    assert_eq!((bench.said(client), bench.leads("r")), (vec![], vec!["a".to_owned()]));
     let mut list = WaitList::keeping(1);
     bench.view.holds().add_waits(bench.now, &mut list);
     assert_eq!(list.into_oldest()[0].bound, Some(Duration::from_millis(LONG_WAIT)));
     bench.later(1);
-    assert_eq!((bench.said(client), leads(&bench)), (vec!["R r".to_owned()], vec!["b".to_owned()]));
+    assert_eq!((bench.said(client), bench.leads("r")), (vec!["R r".to_owned()], vec!["b".to_owned()]));
 }
 
 #[test]
@@ -77,30 +57,27 @@ fn what_waits_already_waits_longer_when_its_cluster_comes_and_has_no_room_and_no
     let (mut bench, _client) = led();
     lead(&mut bench, "r", &["b"]);
     bench.later(WAIT - 1);
-    crowd_out(&mut bench, "b");
+    bench.overfills(CDS, "b");
     bench.later(LONG_WAIT / 2);
-    assert_eq!(leads(&bench), ["a"]);
+    assert_eq!(bench.leads("r"), ["a"]);
     bench.set(CDS, &[("b", "1")]);
-    assert_eq!(leads(&bench), ["b"], "there is room");
+    assert_eq!(bench.leads("r"), ["b"], "there is room");
     lead(&mut bench, "r", &["a"]);
     bench.later(10 * HOLD);
     lead(&mut bench, "r", &["other"]);
     bench.later(WAIT);
-    assert_eq!(leads(&bench), ["other"], "nothing is known of that one");
+    assert_eq!(bench.leads("r"), ["other"], "nothing is known of that one");
 }
 
 #[test]
 fn ord_1_a_route_that_leaves_its_collection_refers_to_no_cluster_any_more() {
     let mut bench = Bench::with(ProtocolOptions::default());
     let [glob, route] = ["*", "r"].map(|id| format!("xdstp://x/envoy.config.route.v3.RouteConfiguration/f/{id}"));
-    let selector = Selector::Name(glob.as_str().into());
-    let change = InterestChange { kind: bench.kind(RDS), selector, on: true };
-    bench.view.change_interest(SessionId(1), change, bench.now);
+    bench.count_interest(SessionId(1), RDS, &glob, true);
     lead(&mut bench, &route, &["a"]);
     let references = |bench: &Bench| bench.view.holds().references_to(&bench.kind(CDS), &"a".into());
     assert_eq!(references(&bench), Some(1));
-    let (kind, class, key) = (bench.kind(RDS), Class::Named, route.as_str().into());
-    bench.apply(vec![Update::Absent { kind, class, key, evidence: Evidence::Reported }]);
+    bench.removes(RDS, Set::Names, &[&route]);
     assert_eq!(references(&bench), Some(0));
 }
 
@@ -108,16 +85,16 @@ fn ord_1_a_route_that_leaves_its_collection_refers_to_no_cluster_any_more() {
 fn a_change_waits_no_longer_for_a_cluster_without_room_once_the_server_has_removed_it() {
     let (mut bench, _client) = led();
     for name in ["b", "c"] {
-        crowd_out(&mut bench, name);
+        bench.overfills(CDS, name);
     }
     lead(&mut bench, "r", &["b", "c"]);
     bench.later(WAIT);
-    gone(&mut bench, "b");
+    bench.removes(CDS, Set::All, &["b"]);
     bench.later(WAIT);
-    assert_eq!(leads(&bench), ["a"], "the other one exists");
-    gone(&mut bench, "c");
+    assert_eq!(bench.leads("r"), ["a"], "the other one exists");
+    bench.removes(CDS, Set::All, &["c"]);
     bench.later(1);
-    assert_eq!(leads(&bench), ["b", "c"]);
+    assert_eq!(bench.leads("r"), ["b", "c"]);
 }
 
 #[test]
@@ -125,21 +102,21 @@ fn a_change_waits_no_longer_for_a_cluster_without_room_that_a_client_requests_by
     let (mut bench, client) = led();
     lead(&mut bench, "r", &["b"]);
     bench.delta(client, CDS, &["b"], &[]);
-    crowd_out(&mut bench, "b");
+    bench.overfills(CDS, "b");
     bench.later(WAIT);
-    assert_eq!(leads(&bench), ["b"], "it does so because of the route");
+    assert_eq!(bench.leads("r"), ["b"], "it does so because of the route");
 }
 
 #[test]
 fn ord_1_a_cluster_that_nothing_refers_to_goes_when_upstream_is_quiet_and_another_after_the_bound() {
     let (mut bench, client) = led();
-    gone(&mut bench, "idle");
+    bench.removes(CDS, Set::All, &["idle"]);
     bench.later(QUIET - 1);
     assert_eq!(bench.said(client), [""; 0]);
     bench.later(1);
     assert_eq!(bench.said(client), ["C  -idle"]);
 
-    gone(&mut bench, "a");
+    bench.removes(CDS, Set::All, &["a"]);
     bench.later(HOLD - 1);
     assert_eq!(bench.said(client), [""; 0], "a route refers to it");
     assert_eq!(bench.view.take_dangled(), OrderLosses::default());
@@ -153,19 +130,18 @@ fn ord_1_a_cluster_that_nothing_refers_to_goes_when_upstream_is_quiet_and_anothe
 fn a_cluster_of_the_set_does_not_dangle_though_it_is_gone_for_those_that_requested_it_by_name() {
     for is_removed in [false, true] {
         let (mut bench, _client) = led();
-        let (by_name, kind, class) = (bench.client(Variant::Delta), bench.kind(CDS), Class::Named);
+        let (by_name, kind) = (bench.client(Variant::Delta), bench.kind(CDS));
         bench.delta(by_name, CDS, &["a"], &[]);
         bench.set(CDS, &[("a", "1")]);
         if is_removed {
-            let (kind, evidence) = (kind.clone(), Evidence::Reported);
-            bench.apply(vec![Update::Absent { kind, class, key: "a".into(), evidence }]);
+            bench.removes(CDS, Set::Names, &["a"]);
         } else {
             bench.delta(by_name, CDS, &[], &["a"]);
         }
         bench.later(20 * HOLD);
         assert_eq!(bench.view.tables().held(&kind, false), 0, "removed: {is_removed}");
         assert_eq!(dangling(&bench), [""; 0], "removed: {is_removed}");
-        gone(&mut bench, "a");
+        bench.removes(CDS, Set::All, &["a"]);
         bench.later(HOLD);
         assert_eq!(dangling(&bench), ["a"], "removed: {is_removed}");
     }
@@ -179,7 +155,7 @@ fn ord_1_what_was_led_to_until_lately_stays_for_the_bound() {
     bench.said(client);
     bench.later(3_000);
     bench.said(client);
-    gone(&mut bench, "a");
+    bench.removes(CDS, Set::All, &["a"]);
     bench.later(HOLD - 3_000 - 1);
     assert_eq!(bench.said(client), [""; 0], "a listener may drain there");
     bench.later(1 + QUIET);
@@ -190,7 +166,7 @@ fn ord_1_what_was_led_to_until_lately_stays_for_the_bound() {
 #[test]
 fn ord_1_a_cluster_that_comes_back_in_time_was_never_gone() {
     let (mut bench, client) = led();
-    gone(&mut bench, "a");
+    bench.removes(CDS, Set::All, &["a"]);
     bench.later(1_000);
     bench.set(CDS, &[("a", "1")]);
     bench.later(10 * HOLD);
@@ -200,9 +176,8 @@ fn ord_1_a_cluster_that_comes_back_in_time_was_never_gone() {
 #[test]
 fn ord_1_endpoints_stay_as_long_as_the_cluster_that_is_led_to() {
     let (mut bench, client) = led();
-    let (kind, class) = (bench.kind(EDS), Class::Named);
-    bench.apply(vec![Update::Absent { kind, class, key: "a".into(), evidence: Evidence::Reported }]);
-    gone(&mut bench, "a");
+    bench.removes(EDS, Set::Names, &["a"]);
+    bench.removes(CDS, Set::All, &["a"]);
     bench.later(HOLD - 1);
     assert_eq!(bench.said(client), [""; 0]);
     bench.later(1);
@@ -213,7 +188,7 @@ fn ord_1_endpoints_stay_as_long_as_the_cluster_that_is_led_to() {
 fn ord_1_the_bound_does_not_run_while_the_server_is_away_or_has_not_said_its_routing() {
     let (mut bench, client) = led();
     bench.view.note_unsteady(BTreeSet::from([Authority::TopLevel]), bench.now);
-    gone(&mut bench, "a");
+    bench.removes(CDS, Set::All, &["a"]);
     bench.later(100 * HOLD);
     assert_eq!(bench.said(client), [""; 0]);
     bench.view.note_unsteady(BTreeSet::new(), bench.now);
@@ -226,11 +201,10 @@ fn ord_1_the_bound_does_not_run_while_the_server_is_away_or_has_not_said_its_rou
 #[test]
 fn ord_1_a_route_configuration_that_was_removed_counts_while_somebody_requests_it() {
     let (mut bench, client) = led();
-    let (kind, class) = (bench.kind(RDS), Class::Named);
-    bench.apply(vec![Update::Absent { kind, class, key: "r".into(), evidence: Evidence::Reported }]);
+    bench.removes(RDS, Set::Names, &["r"]);
     bench.said(client);
     bench.later(2 * HOLD);
-    gone(&mut bench, "a");
+    bench.removes(CDS, Set::All, &["a"]);
     bench.later(HOLD - 1);
     assert_eq!(bench.said(client), [""; 0]);
     bench.later(1);
@@ -245,7 +219,7 @@ fn ord_4_a_route_waits_a_second_for_a_missing_cluster_however_quiet_upstream_is(
     bench.later(WAIT - 1);
     bench.set(EDS, &[("b", "1")]);
     bench.set(CDS, &[("b", "1")]);
-    assert_eq!(leads(&bench), ["a", "b"], "at once");
+    assert_eq!(bench.leads("r"), ["a", "b"], "at once");
     assert_eq!(bench.said(client), ["C b", "C b"]);
     bench.later(500);
     assert_eq!(bench.said(client), ["R r"], "behind its cluster and endpoints");
@@ -271,9 +245,9 @@ fn ord_4_upstream_that_is_never_quiet_keeps_a_route_back_for_a_second_and_no_lon
         bench.set(CDS, &[("idle", &number.to_string())]);
         bench.later(10);
     }
-    assert_eq!(leads(&bench), ["a"]);
+    assert_eq!(bench.leads("r"), ["a"]);
     bench.later(10);
-    assert_eq!(leads(&bench), ["b"]);
+    assert_eq!(bench.leads("r"), ["b"]);
 }
 
 #[test]
@@ -285,9 +259,9 @@ fn ord_4_each_change_has_its_own_second_and_one_that_is_replaced_gets_no_other()
     bench.later(WAIT - 1);
     lead(&mut bench, "r2", &["c"]);
     lead(&mut bench, "r", &["b", "c"]);
-    assert_eq!(leads(&bench), ["a"]);
+    assert_eq!(bench.leads("r"), ["a"]);
     bench.later(1);
-    assert_eq!(leads(&bench), ["b", "c"], "r goes, and r2 waits");
+    assert_eq!(bench.leads("r"), ["b", "c"], "r goes, and r2 waits");
     assert_eq!(bench.view.take_dangled().waits, 2);
     bench.later(WAIT - 2);
     assert_eq!(bench.view.take_dangled().waits, 0);
@@ -302,12 +276,12 @@ fn ord_4_a_change_has_its_second_after_its_server_is_steady_again() {
     bench.later(WAIT - 1);
     bench.view.note_unsteady(BTreeSet::from([Authority::TopLevel]), bench.now);
     bench.later(100 * WAIT);
-    assert_eq!(leads(&bench), ["a"], "nobody could have sent the cluster");
+    assert_eq!(bench.leads("r"), ["a"], "nobody could have sent the cluster");
     bench.view.note_unsteady(BTreeSet::new(), bench.now);
     bench.later(WAIT - 1);
-    assert_eq!(leads(&bench), ["a"]);
+    assert_eq!(bench.leads("r"), ["a"]);
     bench.later(1);
-    assert_eq!(leads(&bench), ["b"]);
+    assert_eq!(bench.leads("r"), ["b"]);
 }
 
 #[test]
@@ -338,7 +312,7 @@ fn with_a_hold_of_zero_everything_goes_out_as_it_comes() {
     lead(&mut bench, "r", &["a"]);
     bench.said(client);
     lead(&mut bench, "r", &["b"]);
-    gone(&mut bench, "a");
+    bench.removes(CDS, Set::All, &["a"]);
     assert_eq!(bench.said(client), ["R r", "C  -a"]);
 }
 
@@ -363,27 +337,26 @@ fn ord_1_endpoints_stay_for_the_clusters_that_use_them_now_and_for_no_others() {
     bench.said(client);
     bench.later(10 * HOLD);
     bench.said(client);
-    let gone = |bench: &mut Bench, name: &str| {
-        let (kind, class) = (bench.kind(EDS), Class::Named);
-        bench.apply(vec![Update::Absent { kind, class, key: name.into(), evidence: Evidence::Reported }]);
+    let lost = |bench: &mut Bench, name: &str| {
+        bench.removes(EDS, Set::Names, &[name]);
         bench.said(client)
     };
-    assert_eq!(gone(&mut bench, "e1"), [""; 0], "a cluster that is led to uses them");
+    assert_eq!(lost(&mut bench, "e1"), [""; 0], "a cluster that is led to uses them");
     bench.set(EDS, &[("e1", "1")]);
     cluster_with_endpoints(&mut bench, "named", "e2");
     bench.said(client);
     bench.later(10 * HOLD);
     bench.said(client);
-    assert_eq!(gone(&mut bench, "e1"), ["C  -e1"], "the cluster has others now");
-    assert_eq!(gone(&mut bench, "e2"), [""; 0]);
+    assert_eq!(lost(&mut bench, "e1"), ["C  -e1"], "the cluster has others now");
+    assert_eq!(lost(&mut bench, "e2"), [""; 0]);
 }
 
 #[test]
 fn ord_1_a_removal_that_waits_is_taken_back_when_its_set_starts_over() {
     let (mut bench, client) = led();
-    gone(&mut bench, "a");
+    bench.removes(CDS, Set::All, &["a"]);
     bench.later(1_000);
-    bench.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }]);
+    bench.cut(CDS, Set::All);
     bench.later(10 * HOLD);
     assert_eq!(bench.said(client), [""; 0], "the server of the new opening has said nothing of it");
 }
@@ -395,12 +368,16 @@ fn ord_4_a_change_that_waits_is_dropped_by_what_comes_for_its_name_meanwhile() {
     bench.later(WAIT / 2);
     lead(&mut bench, "r", &["a"]);
     bench.later(10 * WAIT);
-    assert_eq!((leads(&bench), bench.said(client)), (vec!["a".to_owned()], vec![]), "the server took it back");
+    assert_eq!((bench.leads("r"), bench.said(client)), (vec!["a".to_owned()], vec![]), "the server took it back");
 
     lead(&mut bench, "r", &["a", "c"]);
     bench.later(WAIT / 2);
     bench.remove(RDS, "r");
     assert_eq!(bench.said(client), ["R  -r"]);
     bench.later(10 * WAIT);
-    assert_eq!((leads(&bench), bench.said(client)), (vec![], vec![]), "a removal is not undone by an earlier change");
+    assert_eq!(
+        (bench.leads("r"), bench.said(client)),
+        (vec![], vec![]),
+        "a removal is not undone by an earlier change"
+    );
 }

@@ -8,10 +8,10 @@ use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, Step, Variant};
 use weir_core::protocol::set_mark::SetMark;
-use weir_core::protocol::view::{Completeness, SavedSet, Selector, SessionId, Update};
+use weir_core::protocol::view::SessionId;
 use weir_core::xds::Authority;
 
-use super::support::{Bench, CDS, EDS, LDS, RDS, wrapper};
+use super::support::{Bench, CDS, EDS, Extent, LDS, RDS, Set};
 
 /// How long a client waits at most, in milliseconds.
 const BOUND: u64 = 20_000;
@@ -45,21 +45,6 @@ fn ask(bench: &mut Bench, client: SessionId, variant: Variant, url: &str, names:
         Variant::Sotw => bench.sotw(client, url, names, ""),
         Variant::Delta => bench.delta(client, url, names, &[]),
     }
-}
-
-fn progress(bench: &mut Bench, url: &str, completeness: Completeness) {
-    bench.apply(vec![Update::Progress { kind: bench.kind(url), of: Selector::Wildcard, completeness }]);
-}
-
-/// Lets the server send one resource of `*`.
-fn piece(bench: &mut Bench, url: &str, name: &str, completeness: Completeness) {
-    bench.give(url, "*", "1", |given| *given = wrapper(url, name, "1"));
-    progress(bench, url, completeness);
-}
-
-/// Loses the stream on which the server sends a set.
-fn cut(bench: &mut Bench, url: &str) {
-    bench.apply(vec![Update::Interrupted { kind: bench.kind(url), of: Selector::Wildcard }]);
 }
 
 fn reachable(bench: &mut Bench, is_reachable: bool) {
@@ -140,12 +125,12 @@ fn ord_5_removals_wait_for_routing_of_which_the_client_was_sent_a_piece() {
     bench.delta(client, CDS, &["*"], &[]);
     bench.delta(client, LDS, &["*"], &[]);
     bench.whole(CDS, &[("a", "1"), ("b", "1")]);
-    piece(&mut bench, LDS, "l", Completeness::Arriving);
+    bench.piece(LDS, "l", Extent::Arriving);
     assert_eq!(bench.said(client), ["C a,b", "L l"]);
     bench.whole(CDS, &[("a", "1")]);
     bench.later(BOUND - 1);
     assert_eq!(bench.said(client), [""; 0], "a change of it may be on its way");
-    progress(&mut bench, LDS, Completeness::Settled);
+    bench.reaches(LDS, Set::All, Extent::Settled);
     assert_eq!(bench.said(client), ["C  -b"]);
 }
 
@@ -156,7 +141,7 @@ fn ord_5_what_a_client_states_is_removed_also_if_that_has_to_wait_for_routing() 
     let client = bench.client(Variant::Delta);
     stating(&mut bench, client, Variant::Delta, CDS, &[]);
     stating(&mut bench, client, Variant::Delta, LDS, &[]);
-    piece(&mut bench, CDS, "a", Completeness::Settled);
+    bench.piece(CDS, "a", Extent::Settled);
     assert_eq!((bench.said(client), bench.sought()), (vec!["C a".to_owned()], vec!["old".to_owned()]));
     bench.remove(CDS, "old");
     assert_eq!(bench.said(client), [""; 0], "its listeners may lead there");
@@ -189,13 +174,13 @@ fn ord_4_the_wait_of_a_route_for_clusters_does_not_start_over_when_the_route_wai
     stating(&mut bench, client, Variant::Delta, CDS, &["*"]);
     bench.delta(client, RDS, &["r"], &[]);
     bench.set(RDS, &[("r", "1")]);
-    piece(&mut bench, CDS, "a", Completeness::Arriving);
+    bench.piece(CDS, "a", Extent::Arriving);
     let said = bench.said(client);
     assert_eq!(said, ["C a"], "more clusters may come");
     bench.later(BOUND - 500);
     assert_eq!(bench.said(client), [""; 0]);
     bench.delta(client, EDS, &["a", "b"], &[]);
-    piece(&mut bench, CDS, "b", Completeness::Arriving);
+    bench.piece(CDS, "b", Extent::Arriving);
     assert_eq!(bench.said(client), ["C b"]);
     bench.later(499);
     assert_eq!(bench.said(client), [""; 0]);
@@ -243,7 +228,7 @@ fn delta_21_an_empty_set_is_no_answer_to_who_may_be_sent_nothing_of_it() {
 }
 
 /// Returns a delta client, new or back with a cluster that it states, after the first push of a server whose stream is lost at once.
-fn cut_short(is_back: bool, completeness: Completeness) -> (Bench, SessionId) {
+fn cut_short(is_back: bool, extent: Extent) -> (Bench, SessionId) {
     let mut bench = Bench::new();
     let client = bench.client(Variant::Delta);
     if is_back {
@@ -254,23 +239,22 @@ fn cut_short(is_back: bool, completeness: Completeness) -> (Bench, SessionId) {
     bench.delta(client, EDS, &["new"], &[]);
     bench.delta(client, RDS, &["r"], &[]);
     bench.set(RDS, &[("r", "1")]);
-    piece(&mut bench, CDS, "new", completeness);
+    bench.piece(CDS, "new", extent);
     bench.set(EDS, &[("new", "1")]);
     (bench, client)
 }
 
 #[test]
 fn i4_what_was_received_whole_before_the_stream_was_lost_goes_to_delta_clients_in_order_during_the_outage() {
-    for (is_back, completeness) in
-        [(false, Completeness::Arriving), (true, Completeness::Arriving), (true, Completeness::FirstResponse)]
-    {
-        let case = format!("back: {is_back}, {completeness:?}");
-        let (mut bench, client) = cut_short(is_back, completeness);
+    for (is_back, extent) in [(false, Extent::Arriving), (true, Extent::Arriving), (true, Extent::First)] {
+        let case = format!("back: {is_back}, {extent:?}");
+        let (mut bench, client) = cut_short(is_back, extent);
         assert_eq!(bench.said(client), ["C new", "C new"], "{case}");
         bench.later(100);
         bench.said(client);
         assert!(bench.publish() == 0);
-        bench.view.apply(vec![Update::Interrupted { kind: bench.kind(CDS), of: Selector::Wildcard }], bench.now);
+        bench.publishes = false;
+        bench.cut(CDS, Set::All);
         assert!(bench.publish() > 0, "{case}: the client is woken");
         reachable(&mut bench, false);
         bench.later(2_000); // the routing hold
@@ -282,31 +266,31 @@ fn i4_what_was_received_whole_before_the_stream_was_lost_goes_to_delta_clients_i
 
 #[test]
 fn i3_a_set_that_was_cut_short_is_still_no_set_for_sotw_clients_and_no_removal() {
-    for completeness in [Completeness::Arriving, Completeness::FirstResponse] {
-        let (mut bench, client) = cut_short(true, completeness);
-        cut(&mut bench, CDS);
+    for extent in [Extent::Arriving, Extent::First] {
+        let (mut bench, client) = cut_short(true, extent);
+        bench.cut(CDS, Set::All);
         let fresh = bench.client(Variant::Sotw);
         bench.sotw(fresh, CDS, &[], "");
         let moved = bench.client(Variant::Sotw);
         stating(&mut bench, moved, Variant::Sotw, CDS, &[]);
         bench.later(100 * BOUND);
-        assert!(!bench.said(client).iter().any(|said| said.contains('-')), "{completeness:?}");
-        let given: &[&str] = if completeness == Completeness::Arriving { &[] } else { &["C new"] };
-        assert_eq!(bench.said(fresh), given, "{completeness:?}");
-        assert_eq!(bench.said(moved), [""; 0], "{completeness:?}");
+        assert!(!bench.said(client).iter().any(|said| said.contains('-')), "{extent:?}");
+        let given: &[&str] = if extent == Extent::Arriving { &[] } else { &["C new"] };
+        assert_eq!(bench.said(fresh), given, "{extent:?}");
+        assert_eq!(bench.said(moved), [""; 0], "{extent:?}");
     }
 }
 
 #[test]
 fn i4_the_next_opening_of_a_set_that_was_cut_short_is_waited_for_as_the_first_was() {
-    let (mut bench, client) = cut_short(true, Completeness::FirstResponse);
-    cut(&mut bench, CDS);
+    let (mut bench, client) = cut_short(true, Extent::First);
+    bench.cut(CDS, Set::All);
     bench.later(2_000);
     bench.said(client);
-    piece(&mut bench, CDS, "newer", Completeness::FirstResponse);
+    bench.piece(CDS, "newer", Extent::First);
     bench.set(RDS, &[("r", "2")]);
     assert_eq!(bench.said(client), ["C newer"], "more of it may come now");
-    progress(&mut bench, CDS, Completeness::Settled);
+    bench.reaches(CDS, Set::All, Extent::Settled);
     bench.later(2_000);
     assert_eq!(bench.said(client), ["R r"]);
 }
@@ -320,13 +304,13 @@ fn xlat_12_the_end_of_a_set_does_not_wait_for_routing_of_which_nothing_is_known(
         let client = bench.add(Client { relay: true, ..Client::plain(Variant::Delta) });
         ask(&mut bench, client, Variant::Delta, CDS, &["*"]);
         stating(&mut bench, client, Variant::Delta, LDS, &["*"]);
-        piece(&mut bench, CDS, "a", Completeness::FirstResponse);
-        piece(&mut bench, CDS, "b", Completeness::Settled);
+        bench.piece(CDS, "a", Extent::First);
+        bench.piece(CDS, "b", Extent::Settled);
         assert_eq!(bench.said(client), ["C a,b"]);
         if removes {
             bench.remove(CDS, "b");
         }
-        progress(&mut bench, CDS, Completeness::Complete);
+        bench.reaches(CDS, Set::All, Extent::Complete);
         let marks: Vec<_> = std::iter::from_fn(|| bench.poll(client)).map(|reply| reply.set_mark).collect();
         let expected = if removes { &[][..] } else { &[Some(SetMark::Complete)] };
         assert_eq!(marks, expected, "removes: {removes}");
@@ -343,16 +327,15 @@ fn delta_45_a_member_of_a_set_is_not_sent_before_the_first_reply_to_the_set() {
         first.delta(keeper, url, &["*"], &[]);
     }
     first.whole(CDS, &[("a", "1")]);
-    piece(&mut first, EDS, "a", Completeness::Settled);
+    first.piece(EDS, "a", Extent::Settled);
     let mut bench = Bench::new();
-    let until = bench.now + Duration::from_secs(3600);
-    bench.view.restore(SavedSet::all_of(first.view.snapshot(), first.now), until, bench.now);
+    bench.inherit(&first);
     let client = bench.client(Variant::Delta);
     ask(&mut bench, client, Variant::Delta, CDS, &["*"]);
     stating(&mut bench, client, Variant::Delta, EDS, &["*"]);
     assert_eq!(bench.said(client), ["C a"], "its endpoints are from disk, and it may hold newer ones");
     bench.later(1000);
     assert_eq!(bench.said(client), [""; 0]);
-    piece(&mut bench, EDS, "a", Completeness::Settled);
+    bench.piece(EDS, "a", Extent::Settled);
     assert_eq!(bench.said(client), ["C a"], "a server has confirmed them");
 }

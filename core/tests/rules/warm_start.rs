@@ -9,9 +9,9 @@ use weir_core::proto::discovery::{DeltaDiscoveryRequest, DiscoveryRequest};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, FetchResult, Variant};
 use weir_core::protocol::set_mark::SetMark;
-use weir_core::protocol::view::{BrakeRules, Class, Completeness, SavedSet, Selector, SessionId, Update};
+use weir_core::protocol::view::{BrakeRules, SessionId};
 
-use super::support::{Bench, CDS, EDS, LDS, RDS, wrapper};
+use super::support::{Bench, CDS, EDS, Extent, LDS, RDS, Set, wrapper};
 use super::{THREE, warm};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -23,8 +23,7 @@ fn restarted(before: &Bench) -> Bench {
 
 fn restarted_with(before: &Bench, options: ProtocolOptions) -> Bench {
     let mut after = Bench::with(options);
-    let saved = SavedSet::all_of(before.view.snapshot(), before.now);
-    after.view.restore(saved, after.now + HOUR, after.now);
+    after.inherit(before);
     after
 }
 
@@ -150,11 +149,7 @@ fn what_a_delta_client_states_is_answered_if_it_is_a_set_that_was_given_out() {
     assert_eq!(bench.said(of_less), ["C c"]);
     assert_eq!(bench.said(of_others), ["C c,new"]);
     assert_eq!(bench.said(of_more), ["C new"], "the server has not said that d is gone");
-    bench.apply(vec![Update::Progress {
-        kind: bench.kind(CDS),
-        of: Selector::Wildcard,
-        completeness: Completeness::Complete,
-    }]);
+    bench.reaches(CDS, Set::All, Extent::Complete);
     assert_eq!(bench.said(of_more), ["C  -d"]);
 }
 
@@ -261,11 +256,7 @@ fn what_a_server_has_removed_and_stays_for_now_is_not_sent_to_a_client_that_hold
         bench.request(relay, Request::Delta(request));
         bench.remove(CDS, "c");
         bench.set(CDS, &[("a", "1"), ("b", "1")]);
-        bench.apply(vec![Update::Progress {
-            kind: bench.kind(CDS),
-            of: Selector::Wildcard,
-            completeness: Completeness::Complete,
-        }]);
+        bench.reaches(CDS, Set::All, Extent::Complete);
         assert_eq!(bench.said(client), ["C a,b"], "{case}");
         assert_eq!(bench.said(does_not_state_it), ["C a,b,c"], "{case}");
         let replies: Vec<_> = std::iter::from_fn(|| bench.poll(relay)).collect();
@@ -372,9 +363,7 @@ fn parts_of_sets_absences_and_what_is_not_to_be_cached_stay_in_the_process() {
         bench.delta(client, url, &["*", "a", "b", "gone"], &[]);
     }
     bench.set(CDS, &THREE);
-    let first_response = Completeness::FirstResponse;
-    let progress = Update::Progress { kind: bench.kind(CDS), of: Selector::Wildcard, completeness: first_response };
-    bench.apply(vec![progress]);
+    bench.reaches(CDS, Set::All, Extent::First);
     bench.set(LDS, &THREE);
     bench.whole(LDS, &THREE);
     bench.give(LDS, "*", "secret", |wrapper| {
@@ -384,15 +373,11 @@ fn parts_of_sets_absences_and_what_is_not_to_be_cached_stay_in_the_process() {
     bench.give(EDS, "b", "x", |wrapper| wrapper.cache_control = Some(CacheControl { do_not_cache: true }));
     bench.give(EDS, "a", "x", |_| {});
     bench.remove(EDS, "gone");
-    let saved = SavedSet::all_of(bench.view.snapshot(), bench.now);
-    let named = |set: &&weir_core::protocol::view::SavedSet| set.class == Class::Named;
-    assert!(
-        saved.iter().all(|set| named(&set)),
-        "one set of `*` may be a part, the other has what is not to be cached"
-    );
-    let endpoints = saved.iter().find(|set| set.kind == bench.kind(EDS)).unwrap();
-    let names: Vec<_> = endpoints.resources.iter().map(|saved| saved.key.as_str()).collect();
-    assert_eq!(names, ["a"]);
+    for url in [CDS, LDS, EDS] {
+        assert_eq!(bench.saved(url, Set::All), None, "{url}: it may be a part, or has what is not to be cached");
+    }
+    assert_eq!([CDS, LDS].map(|url| bench.saved(url, Set::Names).map(|names| names.len())), [Some(2); 2]);
+    assert_eq!(bench.saved(EDS, Set::Names), Some(vec!["a".to_owned()]));
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub mod bounds;
 pub mod envoy;
 pub mod random;
 pub mod routing;
+mod says;
 pub mod server;
 pub mod streams;
 
@@ -20,12 +21,12 @@ use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::{Client, FetchResult, Reply, Session, Step, Variant};
 use weir_core::protocol::sources::{Plan, Sources, StreamId};
 use weir_core::protocol::upstream::{Epoch, ServerQuirks};
-use weir_core::protocol::view::{
-    Claim, Claimed, Class, Evidence, InterestChange, Leases, NamedError, Retain, Selector, SessionId, Update, View,
-};
+use weir_core::protocol::view::{Claim, Claimed, InterestChange, Leases, Selector, SessionId, View};
 use weir_core::xds::{BodyStore, Resource, Type, TypeTable};
 
 use self::bounds::Bounded;
+#[allow(unused_imports)] // as above
+pub use self::says::{Extent, Set, interest};
 
 pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 pub const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -50,6 +51,8 @@ pub struct Bench {
     pub refused_claims: usize,
     next_id: u64,
     bounded: Bounded,
+    /// Whether all that the server says is published at once. Otherwise the test does that.
+    pub publishes: bool,
     /// Whether the view's interest goes to servers. Otherwise the test answers it.
     has_servers: bool,
     pub sources: Sources,
@@ -90,6 +93,7 @@ impl Bench {
             refused_claims: 0,
             next_id: 0,
             bounded: Bounded::default(),
+            publishes: true,
             has_servers: false,
             up: BTreeMap::new(),
             mute: BTreeSet::new(),
@@ -117,55 +121,6 @@ impl Bench {
 
     pub fn kind(&self, url: &str) -> Type {
         self.table.resolve(url)
-    }
-
-    /// Lets the server send these resources for `*` and for their names, the same for both.
-    pub fn set(&mut self, url: &str, resources: &[(&str, &str)]) {
-        let kind = self.kind(url);
-        let mut updates = Vec::new();
-        for (name, content) in resources {
-            let resource = self.resource(url, name, content);
-            for class in [Class::Wildcard, Class::Named] {
-                let (kind, key, resource) = (kind.clone(), (*name).into(), resource.clone());
-                updates.push(Update::Upsert { kind, class, key, resource });
-            }
-        }
-        self.apply(updates);
-    }
-
-    /// Lets the server send one resource for the name `key`, or for `*` if that is the key.
-    pub fn give(&mut self, url: &str, key: &str, content: &str, change: impl FnOnce(&mut Wrapper)) {
-        let mut wrapper = wrapper(url, key, content);
-        change(&mut wrapper);
-        let kind = self.kind(url);
-        let resource = Arc::new(Resource::from_wrapper(0, wrapper, &kind, &self.store).unwrap());
-        let class = if key == "*" { Class::Wildcard } else { Class::Named };
-        let key = if key == "*" { resource.name.clone() } else { key.into() };
-        self.apply(vec![Update::Upsert { kind, class, key, resource }]);
-    }
-
-    /// Lets the server report an error for a name.
-    pub fn trouble(&mut self, url: &str, name: &str, code: i32) {
-        let error = Arc::new(NamedError { code, message: "as upstream says".into() });
-        self.apply(vec![Update::Error { kind: self.kind(url), key: name.into(), error }]);
-    }
-
-    pub fn remove(&mut self, url: &str, name: &str) {
-        let gone =
-            |class| Update::Absent { kind: self.kind(url), class, key: name.into(), evidence: Evidence::Reported };
-        let updates = [Class::Wildcard, Class::Named].map(gone).into();
-        self.apply(updates);
-    }
-
-    /// Lets the server send the complete `*` set.
-    pub fn whole(&mut self, url: &str, resources: &[(&str, &str)]) {
-        let resources = resources.iter().map(|(name, content)| self.resource(url, name, content)).collect();
-        self.apply(vec![Update::FullSet { kind: self.kind(url), resources, retain: Retain::nothing() }]);
-    }
-
-    pub fn apply(&mut self, updates: Vec<Update>) {
-        self.view.apply(updates, self.now);
-        self.publish();
     }
 
     /// Publishes, and returns how many sessions were woken.
@@ -391,15 +346,13 @@ pub fn route_configuration(name: &str, clusters: &[&str]) -> Wrapper {
 
 /// Lets the server send a route configuration that refers to these clusters.
 pub fn lead(bench: &mut Bench, name: &str, clusters: &[&str]) {
-    lead_for(bench, Class::Named, name, clusters, None);
+    lead_for(bench, Set::Names, name, clusters, None);
 }
 
-/// Like [`lead`], for `*` or for the name, with a TTL.
-pub fn lead_for(bench: &mut Bench, class: Class, name: &str, clusters: &[&str], ttl: Option<Duration>) {
+/// Like [`lead`], for one set, with a TTL.
+pub fn lead_for(bench: &mut Bench, set: Set, name: &str, clusters: &[&str], ttl: Option<Duration>) {
     let ttl = ttl.map(|ttl| ttl.try_into().unwrap());
-    let wrapper = Wrapper { ttl, ..route_configuration(name, clusters) };
-    let (kind, resource) = (bench.kind(RDS), bench.of_wrapper(RDS, wrapper));
-    bench.apply(vec![Update::Upsert { kind, class, key: name.into(), resource }]);
+    bench.gives_as(RDS, set, [(name, Wrapper { ttl, ..route_configuration(name, clusters) })]);
 }
 
 pub fn nack(code: i32) -> Option<Status> {

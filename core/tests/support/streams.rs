@@ -7,7 +7,7 @@ use weir_core::protocol::ladder::LadderState;
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::sources::{Plan, StreamEnd, StreamId, UpdateBatch};
 use weir_core::protocol::upstream::{Epoch, ReceivedResponse, ResponseMessage};
-use weir_core::protocol::view::{Class, InterestChange, Lookup, SavedSet, Selector, SessionId};
+use weir_core::protocol::view::SessionId;
 use weir_core::xds::{Authority, TypeTable};
 
 use super::{Bench, END_OF_SET};
@@ -29,11 +29,7 @@ impl Bench {
     /// Returns the same view in a later process, which has its state.
     pub fn restarted(&self, plan: Plan) -> Self {
         let mut after = Self::with_servers(plan);
-        after.view.restore(
-            SavedSet::all_of(self.view.snapshot(), self.now),
-            after.now + Duration::from_secs(3600),
-            after.now,
-        );
+        after.inherit(self);
         after
     }
 
@@ -42,9 +38,7 @@ impl Bench {
     }
 
     pub fn want_as(&mut self, session: SessionId, url: &str, name: &str, on: bool) {
-        let wanted = if name == "*" { Selector::Wildcard } else { Selector::Name(name.into()) };
-        let change = InterestChange { kind: self.kind(url), selector: wanted, on };
-        self.view.change_interest(session, change.clone(), self.now);
+        let change = self.count_interest(session, url, name, on);
         self.sources.on_names_requested(&[change], &self.view);
         self.settle();
     }
@@ -163,17 +157,6 @@ impl Bench {
 
     pub fn standing(&self) -> LadderState {
         self.sources.ladders().find(|ladder| *ladder.authority == Authority::TopLevel).unwrap().state
-    }
-
-    /// Returns the last letter of the body that is cached under a name, or `gone`, or `unknown`.
-    pub fn held(&self, url: &str, class: Class, name: &str) -> String {
-        match self.view.snapshot().lookup(&self.kind(url), class, &name.into()) {
-            Lookup::Unknown => "unknown".into(),
-            Lookup::Absent(_) => "gone".into(),
-            Lookup::Present(resource) => {
-                String::from_utf8_lossy(&resource.body.bytes()[resource.body.bytes().len() - 1..]).into()
-            }
-        }
     }
 }
 
