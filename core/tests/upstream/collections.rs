@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::ServerQuirks;
-use weir_core::protocol::view::Class;
 
-use super::support::{LDS, RDS};
+use super::support::{LDS, RDS, Set};
 use super::{Bench, delta, sotw};
 
 const LEDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint";
@@ -75,7 +74,7 @@ fn coll_19_what_a_client_holds_of_a_collection_is_requested_again() {
         let mut bench = open(Variant::Delta, ServerQuirks::default(), &[GLOB]);
         bench.requests(0);
         bench.respond(0, delta(LEDS, &[A], &[], "1"));
-        bench.claim(LEDS, Class::Named, B);
+        bench.claim(LEDS, Set::Names, B);
         assert_eq!(bench.later(Duration::from_secs(15)), [format!("Settled of {GLOB}")]);
         bench
     };

@@ -5,10 +5,9 @@ use std::time::Duration;
 use weir_core::proto::Response;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::ServerQuirks;
-use weir_core::protocol::view::{Claim, Claimed, Class, SessionId};
 use weir_core::protocol::visits::take_visits;
 
-use super::support::{CDS, EDS};
+use super::support::{CDS, EDS, Set};
 use super::{Bench, delta, requested, sotw};
 
 const TIMER: Duration = Duration::from_secs(15);
@@ -28,7 +27,7 @@ fn of_a_silent_name(others: usize, is_claimed: bool) -> u64 {
     take_visits();
     assert_eq!(bench.later(TIMER), ["Named silent unanswered"]);
     if is_claimed {
-        bench.claim(EDS, Class::Named, "silent");
+        bench.claim(EDS, Set::Names, "silent");
         bench.later(Duration::ZERO);
         assert!(bench.asks_again());
     }
@@ -113,7 +112,7 @@ fn a_claim_costs_nothing_of_those_that_wait() {
             let mut bench = with_set(1);
             bench.want(EDS, "a", true);
             bench.requests(0);
-            names(waiting + 1)[1..].iter().for_each(|name| bench.claim(CDS, Class::Wildcard, name));
+            names(waiting + 1)[1..].iter().for_each(|name| bench.claim(CDS, Set::All, name));
             bench.later(Duration::ZERO);
             assert!(bench.asks_again());
             bench.reopen();
@@ -121,8 +120,8 @@ fn a_claim_costs_nothing_of_those_that_wait() {
             assert!(!bench.asks_again(), "all of them are asked for");
             take_visits();
             match is_of_the_type {
-                true => bench.claim(CDS, Class::Wildcard, "new"),
-                false => bench.claim(EDS, Class::Named, "a"),
+                true => bench.claim(CDS, Set::All, "new"),
+                false => bench.claim(EDS, Set::Names, "a"),
             }
             bench.later(Duration::ZERO);
             let visits = take_visits();
@@ -138,7 +137,7 @@ fn while_a_server_shows_no_life_an_event_costs_nothing_of_what_clients_hold() {
         let mut bench = with_set(1);
         bench.reopen();
         bench.mute = true;
-        names(claims + 1)[1..].iter().for_each(|name| bench.claim(CDS, Class::Wildcard, name));
+        names(claims + 1)[1..].iter().for_each(|name| bench.claim(CDS, Set::All, name));
         bench.later(4 * TIMER);
         assert!(!bench.asks_again());
         take_visits();
@@ -157,8 +156,7 @@ fn while_the_end_of_a_set_is_asked_for_an_event_costs_nothing_of_the_set() {
         let mut bench = with_set(others);
         bench.reopen();
         bench.respond(0, delta(CDS, &["n000007~2"], &[], "2"));
-        let claim = Claim { kind: bench.table.resolve(CDS), of: Claimed::Set };
-        bench.view.add_claims(SessionId(1), vec![claim]);
+        bench.claim_set(CDS);
         bench.later(Duration::from_secs(1));
         take_visits();
         bench.later(Duration::from_secs(1));
@@ -184,7 +182,7 @@ fn a_poll_and_a_claim_cost_nothing_of_what_a_polled_server_has() {
         bench.want(EDS, "silent", true);
         bench.requests(0);
         take_visits();
-        bench.claim(EDS, Class::Named, "silent");
+        bench.claim(EDS, Set::Names, "silent");
         bench.later(Duration::ZERO);
         bench.later(TIMER);
         assert_eq!(polled(&mut bench), ["Named silent gone"]);

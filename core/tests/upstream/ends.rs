@@ -7,9 +7,8 @@ use weir_core::proto::{Request, Response};
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::set_mark::SetMark;
 use weir_core::protocol::upstream::{InitialSet, OnResourceTimeout, ServerQuirks};
-use weir_core::protocol::view::{Claim, Claimed, Class, SessionId};
 
-use super::support::{CDS, END_OF_SET, LDS};
+use super::support::{CDS, END_OF_SET, LDS, Set};
 use super::{Bench, delta, error, requested, sotw, wrapped};
 
 const A_MOMENT: Duration = Duration::from_millis(500);
@@ -27,8 +26,7 @@ fn settled(names: &[&str], rules: ServerQuirks) -> Bench {
 
 /// Makes a client need the end of the set.
 fn need(bench: &mut Bench) {
-    let claim = Claim { kind: bench.table.resolve(CDS), of: Claimed::Set };
-    bench.view.add_claims(SessionId(1), vec![claim]);
+    bench.claim_set(CDS);
     bench.later(Duration::ZERO);
 }
 
@@ -206,7 +204,7 @@ fn xlat_12_a_server_that_sends_stated_versions_again_does_not_compare() {
 #[test]
 fn xlat_12_what_clients_claimed_has_to_be_answered_too() {
     let mut bench = settled(&["a"], ServerQuirks::default());
-    bench.claim(CDS, Class::Wildcard, "held");
+    bench.claim(CDS, Set::All, "held");
     bench.later(QUIET);
     assert!(bench.asks_again());
     let request = reopened(&mut bench);

@@ -6,9 +6,9 @@ use std::time::Duration;
 use weir_core::proto::Response;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::{InitialSet, ServerQuirks};
-use weir_core::protocol::view::{Claim, Claimed, Class, SessionId};
+use weir_core::protocol::view::SessionId;
 
-use super::support::{CDS, EDS, LDS};
+use super::support::{CDS, EDS, LDS, Set};
 use super::{Bench, WINDOW, delta, error, requested, sotw};
 
 const TIMER: Duration = Duration::from_secs(15);
@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(120);
 /// Returns a bench where a client holds a name that the server has not mentioned before the resource timer ended.
 fn silent_about(variant: Variant, name: &str) -> Bench {
     let mut bench = requested(variant, EDS, &[name], ServerQuirks::default());
-    bench.claim(EDS, Class::Named, name);
+    bench.claim(EDS, Set::Names, name);
     assert_eq!(bench.later(TIMER), [format!("Named {name} unanswered")], "enough for those who do not hold it");
     assert!(bench.asks_again());
     bench
@@ -28,7 +28,7 @@ fn silent_about(variant: Variant, name: &str) -> Bench {
 fn quiet_about(name: &str) -> Bench {
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
-    bench.claim(CDS, Class::Wildcard, name);
+    bench.claim(CDS, Set::All, name);
     assert_eq!(bench.later(QUIET), ["Settled"], "which takes nothing away");
     assert!(bench.asks_again());
     bench
@@ -61,7 +61,7 @@ fn xlat_15_a_server_that_goes_through_what_it_was_sent_is_not_silent_about_the_r
     let mut bench = requested(Variant::Delta, EDS, &["a", "b", "c", "d"], ServerQuirks::default());
     bench.respond(0, delta(EDS, &["b", "c"], &[], "1"));
     for name in ["a", "d"] {
-        bench.claim(EDS, Class::Named, name);
+        bench.claim(EDS, Set::Names, name);
     }
     bench.later(TIMER);
     assert!(bench.asks_again());
@@ -184,7 +184,7 @@ fn up_36_what_was_asked_again_is_concluded_of_a_server_that_answers_a_call_begun
 fn up_36_what_is_held_is_not_asked_again_of_a_server_that_answers_no_call() {
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
-    bench.claim(CDS, Class::Wildcard, "b");
+    bench.claim(CDS, Set::All, "b");
     bench.mute = true;
     bench.later(Duration::from_secs(3600));
     assert!(!bench.asks_again(), "it may hang");
@@ -201,7 +201,7 @@ fn up_36_while_a_message_is_coming_in_nothing_settles_and_nothing_goes() {
     let epoch = bench.epochs[0];
     bench.upstream.streams_mut()[0].on_receiving(epoch);
     assert_eq!(bench.later(Duration::from_secs(3600)), [""; 0]);
-    bench.claim(CDS, Class::Wildcard, "c");
+    bench.claim(CDS, Set::All, "c");
     bench.later(Duration::from_secs(3600));
     assert!(!bench.asks_again());
     bench.respond(0, delta(CDS, &["b"], &[], "3"));
@@ -212,7 +212,7 @@ fn up_36_while_a_message_is_coming_in_nothing_settles_and_nothing_goes() {
 #[test]
 fn xlat_12_growth_postpones_what_is_asked_again_and_what_is_concluded() {
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
-    bench.claim(CDS, Class::Wildcard, "z");
+    bench.claim(CDS, Set::All, "z");
     for name in ["a", "b", "c", "d"] {
         bench.respond(0, delta(CDS, &[name], &[], "1"));
         bench.later(QUIET - Duration::from_secs(1));
@@ -222,7 +222,7 @@ fn xlat_12_growth_postpones_what_is_asked_again_and_what_is_concluded() {
     assert!(bench.asks_again());
 
     let mut bench = quiet_about("b");
-    bench.claim(CDS, Class::Wildcard, "c");
+    bench.claim(CDS, Set::All, "c");
     bench.later(Duration::ZERO);
     bench.reopen();
     bench.later(SECOND - Duration::from_secs(1));
@@ -247,7 +247,7 @@ fn xlat_12_names_that_nobody_held_are_news_and_postpone_nothing_for_ever() {
     assert_eq!(gone, Some(11 * 120));
 
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
-    bench.claim(CDS, Class::Wildcard, "b");
+    bench.claim(CDS, Set::All, "b");
     let mut asked_at = None;
     for second in (0..600).step_by(3) {
         let name = format!("new-{second}");
@@ -265,7 +265,7 @@ fn xlat_12_types_come_one_after_another_and_none_is_at_its_end_before_the_others
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.want(LDS, "*", true);
     bench.requests(0);
-    bench.claim(CDS, Class::Wildcard, "b");
+    bench.claim(CDS, Set::All, "b");
     bench.respond(0, delta(CDS, &["a"], &[], "1"));
     let mut asked_at = None;
     for second in (0..60).step_by(4) {
@@ -285,7 +285,7 @@ fn xlat_15_a_stream_is_opened_again_ever_more_rarely_for_those_who_make_up_names
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
     let mut asked_at = Vec::new();
     for second in 0..1500_u64 {
-        bench.claim(CDS, Class::Wildcard, &format!("made-up-{second}"));
+        bench.claim(CDS, Set::All, &format!("made-up-{second}"));
         bench.later(Duration::from_secs(1));
         if bench.asks_again() {
             asked_at.push(second + 1);
@@ -298,7 +298,7 @@ fn xlat_15_a_stream_is_opened_again_ever_more_rarely_for_those_who_make_up_names
     bench.later(Duration::from_secs(3600));
     assert!(bench.asks_again());
     bench.reopen();
-    bench.claim(CDS, Class::Wildcard, "one more");
+    bench.claim(CDS, Set::All, "one more");
     bench.later(TIMER);
     assert!(bench.asks_again(), "after a calm time it begins anew");
 }
@@ -307,7 +307,7 @@ fn xlat_15_a_stream_is_opened_again_ever_more_rarely_for_those_who_make_up_names
 fn xlat_15_a_question_that_was_answered_before_it_could_be_asked_again_is_not_asked() {
     let mut bench = quiet_about("b");
     bench.reopen();
-    bench.claim(CDS, Class::Wildcard, "c");
+    bench.claim(CDS, Set::All, "c");
     bench.respond(0, delta(CDS, &["b"], &[], "1"));
     bench.later(TIMER - Duration::from_secs(1));
     assert!(!bench.asks_again(), "the last time is not long ago");
@@ -318,7 +318,7 @@ fn xlat_15_a_question_that_was_answered_before_it_could_be_asked_again_is_not_as
     let mut bench = silent_about(Variant::Delta, "a");
     bench.reopen();
     bench.want(EDS, "b", true);
-    bench.claim(EDS, Class::Named, "b");
+    bench.claim(EDS, Set::Names, "b");
     bench.later(WINDOW);
     bench.requests(0);
     bench.respond(0, delta(EDS, &["a"], &[], "1"));
@@ -377,8 +377,7 @@ fn up_38_heartbeats_alone_are_no_set() {
 fn sotw_7_who_holds_all_of_a_set_that_nobody_knows_is_answered_by_a_second_silence() {
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
-    let kind = bench.table.resolve(CDS);
-    bench.view.add_claims(SessionId(1), vec![Claim { kind, of: Claimed::Set }]);
+    bench.claim_set(CDS);
     assert_eq!(bench.later(QUIET), ["Settled"]);
     assert!(bench.asks_again());
     bench.reopen();
@@ -444,15 +443,9 @@ fn i8_what_a_client_holds_is_requested_although_another_holds_more_than_there_is
     let [greedy, honest] = [2, 3].map(SessionId);
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
-    let kind = bench.table.resolve(CDS);
-    let claims = |prefix: &str, count: usize| -> Vec<Claim> {
-        let names = (0..count).map(|number| format!("{prefix}{number:06}"));
-        names
-            .map(|name| Claim { kind: kind.clone(), of: Claimed::Name(Class::Wildcard, name.as_str().into()) })
-            .collect()
-    };
-    bench.view.add_claims(greedy, claims("g", LIMIT));
-    bench.view.add_claims(honest, claims("h", 10));
+    let names = |prefix: &'static str, count: usize| (0..count).map(move |number| format!("{prefix}{number:06}"));
+    bench.claim_as(greedy, CDS, Set::All, names("g", LIMIT));
+    bench.claim_as(honest, CDS, Set::All, names("h", 10));
     let refused = bench.view.take_refused_claims();
     assert_eq!(refused.keys().collect::<Vec<_>>(), [&greedy], "the ten have room");
     let left_out = refused[&greedy].clone();
@@ -505,14 +498,10 @@ fn up_15_what_a_server_that_ignores_stated_versions_does_not_send_again_is_reque
 /// If its version was stated, a SotW server that has nothing new would not send the set.
 #[test]
 fn sotw_4_a_set_that_a_client_needs_is_requested_without_its_version() {
-    let need = |bench: &mut Bench| {
-        let claim = Claim { kind: bench.table.resolve(CDS), of: Claimed::Set };
-        bench.view.add_claims(SessionId(1), vec![claim]);
-    };
     let mut bench = requested(Variant::Sotw, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, sotw(CDS, &["a"], "1"));
     bench.end(0);
-    need(&mut bench);
+    bench.claim_set(CDS);
     bench.open();
     bench.later(Duration::ZERO);
     assert_eq!(bench.requests(0), ["C [] v n"], "it is needed before the stream is opened");
@@ -522,7 +511,7 @@ fn sotw_4_a_set_that_a_client_needs_is_requested_without_its_version() {
     let mut bench = requested(Variant::Sotw, CDS, &["*"], pieces);
     bench.respond(0, sotw(CDS, &["a"], "1"));
     assert_eq!(bench.reopen(), ["C [] v1 n"]);
-    need(&mut bench);
+    bench.claim_set(CDS);
     bench.later(Duration::from_millis(400));
     assert!(!bench.asks_again(), "it may be about to answer");
     bench.later(Duration::from_millis(100));
@@ -540,7 +529,7 @@ fn sotw_4_no_set_states_its_version_on_an_opening_that_asks_for_another_one_agai
     bench.requests(0);
     bench.reopen();
     bench.respond(0, sotw(LDS, &["l"], "1"));
-    bench.claim(CDS, Class::Wildcard, "held");
+    bench.claim(CDS, Set::All, "held");
     bench.later(TIMER);
     assert!(bench.asks_again());
     assert_eq!(bench.reopen(), ["C [] v n", "L [] v n"], "else its silence would be asked about next");

@@ -23,6 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use support::envoy::nonce_of;
 use support::streams::text_of_request;
+use support::{Set, interest};
 use weir_core::proto::discovery::{
     DeltaDiscoveryResponse, DiscoveryResponse, Resource, ResourceError, ResourceName, Status,
 };
@@ -30,9 +31,7 @@ use weir_core::proto::{Any, Request, Response};
 use weir_core::protocol::moment::Moment;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::{Epoch, ServerQuirks, Upstream, ViewContext};
-use weir_core::protocol::view::{
-    Claim, Claimed, Class, Evidence, InterestChange, Retain, Selector, SessionId, Update, View,
-};
+use weir_core::protocol::view::{Claim, Claimed, Evidence, Retain, Selector, SessionId, Update, View};
 use weir_core::xds::{BodyStore, TypeTable};
 
 struct Bench {
@@ -62,16 +61,31 @@ impl Bench {
     }
 
     fn want(&mut self, url: &str, name: &str, on: bool) {
-        let wanted = if name == "*" { Selector::Wildcard } else { Selector::Name(name.into()) };
-        let change = InterestChange { kind: self.table.resolve(url), selector: wanted, on };
+        let change = interest(&self.table, url, name, on);
         self.view.change_interest(SessionId(1), change.clone(), self.now);
         self.upstream.want(change, false);
     }
 
     /// Connects a client that holds this name, which the view does not know.
-    fn claim(&mut self, url: &str, class: Class, name: &str) {
-        let claim = Claim { kind: self.table.resolve(url), of: Claimed::Name(class, name.into()) };
+    fn claim(&mut self, url: &str, set: Set, name: &str) {
+        self.claim_as(SessionId(1), url, set, [name.to_owned()]);
+    }
+
+    fn claim_as(&mut self, client: SessionId, url: &str, set: Set, names: impl IntoIterator<Item = String>) {
+        let kind = self.table.resolve(url);
+        let claim = |name: String| Claim { kind: kind.clone(), of: Claimed::Name(set.class(), name.as_str().into()) };
+        self.view.add_claims(client, names.into_iter().map(claim).collect());
+    }
+
+    /// Connects a client that holds all of a set, which the view does not know.
+    fn claim_set(&mut self, url: &str) {
+        let claim = Claim { kind: self.table.resolve(url), of: Claimed::Set };
         self.view.add_claims(SessionId(1), vec![claim]);
+    }
+
+    /// Returns how many resources of a set are present.
+    fn held(&self, url: &str, set: Set) -> usize {
+        self.view.holds().here(&self.table.resolve(url), set.class()).count()
     }
 
     fn open(&mut self) {

@@ -7,9 +7,8 @@ use weir_core::proto::discovery::{DeltaDiscoveryResponse, DiscoveryResponse};
 use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::ServerQuirks;
-use weir_core::protocol::view::Class;
 
-use super::support::{CDS, EDS};
+use super::support::{CDS, EDS, Set};
 use super::{Bench, WINDOW, delta, error, requested, sotw};
 
 /// Returns how many resources of a type are rejected.
@@ -176,7 +175,7 @@ fn up_44_and_up_45_what_is_reported_of_a_name_of_a_set_says_absent_only_where_it
             bench.respond(0, answer(&["a", "b"]));
             let updates = bench.respond(0, reporting(answer(&["b"]), code));
             assert_eq!(updates.contains(&"Wildcard a gone".to_owned()), gone, "{variant:?} {code}: {updates:?}");
-            let held = bench.view.holds().here(&bench.table.resolve(CDS), Class::Wildcard).count();
+            let held = bench.held(CDS, Set::All);
             assert_eq!(held, if gone { 1 } else { 2 }, "{variant:?} {code}");
         }
     }
@@ -185,7 +184,7 @@ fn up_44_and_up_45_what_is_reported_of_a_name_of_a_set_says_absent_only_where_it
 #[test]
 fn up_25_a_name_of_a_set_that_is_reported_in_error_is_there_and_unknown() {
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
-    bench.claim(CDS, Class::Wildcard, "a");
+    bench.claim(CDS, Set::All, "a");
     assert_eq!(
         bench.respond(0, reporting(delta(CDS, &["b"], &[], "1"), 14)),
         ["Wildcard b set", "FirstResponse", "unread [\"a\"]"]
@@ -237,7 +236,7 @@ fn up_25_xlat_15_a_name_that_could_not_be_read_and_was_left_is_requested_a_secon
             assert_eq!(bench.requests(0).len(), 1, "{variant:?}: the server learns of it");
             assert_eq!(rejected(&mut bench, EDS), 0, "{variant:?}");
         }
-        bench.claim(EDS, Class::Named, "a");
+        bench.claim(EDS, Set::Names, "a");
         assert_eq!(bench.later(Duration::from_secs(15)), ["Named a unanswered"], "{variant:?}");
         assert!(bench.asks_again(), "{variant:?}: a client holds it");
     }
@@ -258,7 +257,7 @@ fn up_25_a_member_that_could_not_be_read_stays_so_when_it_is_left_by_its_name_al
 fn xlat_15_up_45_a_name_of_a_set_that_is_said_not_to_be_found_is_gone_for_who_holds_it_and_not_requested_again() {
     let mut bench = requested(Variant::Delta, CDS, &["*"], ServerQuirks::default());
     bench.respond(0, delta(CDS, &["x"], &[], "1"));
-    bench.claim(CDS, Class::Wildcard, "a");
+    bench.claim(CDS, Set::All, "a");
     bench.later(Duration::from_secs(5));
     assert!(bench.asks_again());
     assert_eq!(bench.reopen(), ["C +[] -[] {a:weir-unknown,x:1} n"]);

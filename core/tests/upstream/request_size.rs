@@ -9,9 +9,8 @@ use prost::Message;
 use weir_core::proto::Request;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::ServerQuirks;
-use weir_core::protocol::view::Class;
 
-use super::support::{CDS, EDS, END_OF_SET, LDS};
+use super::support::{CDS, EDS, END_OF_SET, LDS, Set};
 use super::{Bench, WINDOW, delta, requested, sotw, text_of};
 
 /// How many bytes the node of these tests takes in a request.
@@ -331,7 +330,7 @@ fn a_name_that_no_request_has_room_for_is_an_error_and_nobody_elses_matter() {
         let whole = if variant == Variant::Sotw { sotw(LDS, &["a"], "1") } else { delta(LDS, &["a"], &["z"], "1") };
         let updates = bench.respond(0, whole);
         assert_eq!(updates, ["Named a set", "Named z gone"], "{variant:?}: nothing of the long one");
-        bench.claim(LDS, Class::Named, &long);
+        bench.claim(LDS, Set::Names, &long);
         let updates = bench.later(LONG);
         assert!(!updates.iter().any(|update| update.contains(&long)), "{variant:?}: {updates:?}");
         assert!(!bench.asks_again(), "{variant:?}");

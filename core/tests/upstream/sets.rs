@@ -7,9 +7,8 @@ use weir_core::proto::discovery::DeltaDiscoveryResponse;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::set_mark::SetMark;
 use weir_core::protocol::upstream::{InitialSet, ServerQuirks};
-use weir_core::protocol::view::Class;
 
-use super::support::{CDS, LDS};
+use super::support::{CDS, LDS, Set};
 use super::{Bench, delta, requested};
 
 const QUIET: Duration = Duration::from_secs(5);
@@ -45,7 +44,7 @@ fn xlat_12_an_empty_first_response_is_the_end_and_no_other() {
 fn xlat_12_at_the_end_what_was_not_said_is_gone() {
     let mut bench = auto();
     bench.respond(0, delta(CDS, &["a"], &[], "1"));
-    bench.claim(CDS, Class::Wildcard, "b");
+    bench.claim(CDS, Set::All, "b");
     bench.later(QUIET);
     assert!(bench.asks_again());
     bench.reopen();
@@ -130,7 +129,7 @@ fn marked(response: Response, mark: SetMark) -> Response {
 #[test]
 fn xlat_12_a_relay_says_when_its_set_is_complete_and_what_it_has_not_said_is_gone() {
     let mut bench = auto();
-    bench.claim(CDS, Class::Wildcard, "b");
+    bench.claim(CDS, Set::All, "b");
     assert_eq!(
         bench.respond(0, marked(delta(CDS, &["a"], &[], "1"), SetMark::Partial)),
         ["Wildcard a set", "FirstResponse"],
@@ -149,7 +148,7 @@ fn xlat_12_a_relay_says_when_its_set_is_complete_and_what_it_has_not_said_is_gon
 #[test]
 fn xlat_12_of_a_relay_that_does_not_know_all_no_silence_says_that_anything_is_gone() {
     let mut bench = auto();
-    bench.claim(CDS, Class::Wildcard, "b");
+    bench.claim(CDS, Set::All, "b");
     bench.respond(0, marked(delta(CDS, &["a"], &[], "1"), SetMark::Partial));
     bench.later(QUIET);
     assert!(bench.asks_again(), "it may know of b by itself");
@@ -176,7 +175,7 @@ fn xlat_12_a_relay_whose_set_is_open_again_makes_it_open_here() {
         ["interrupted", "FirstResponse"],
         "its server is another, say"
     );
-    bench.claim(CDS, Class::Wildcard, "b");
+    bench.claim(CDS, Set::All, "b");
     assert_eq!(bench.respond(0, marked(delta(CDS, &[], &[], "3"), SetMark::Complete)), ["Complete"]);
 }
 

@@ -9,9 +9,8 @@ use weir_core::proto::discovery::{
 use weir_core::proto::{Any, Response};
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::upstream::ServerQuirks;
-use weir_core::protocol::view::Class;
 
-use super::support::{CDS, EDS};
+use super::support::{CDS, EDS, Set};
 use super::{delta, requested, sotw};
 
 const NDS: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
@@ -112,7 +111,7 @@ fn up_44_and_up_45_an_error_without_a_name_is_about_the_one_resource_of_a_type_w
             bench.requests(0);
             let updates = bench.respond(0, reporting(variant, NDS, has_name, code));
             assert_eq!(updates.contains(&"Wildcard  gone".to_owned()), gone, "{variant:?} {code}: {updates:?}");
-            let held = bench.view.holds().here(&bench.table.resolve(NDS), Class::Wildcard).count();
+            let held = bench.held(NDS, Set::All);
             assert_eq!(held, usize::from(!gone), "{variant:?} {code}");
             assert!(!bench.requests(0)[0].ends_with("NACK"), "{variant:?} {code}");
         }
