@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use support::{Bench, CDS, EDS};
+use support::{Bench, CDS, EDS, Set, interest};
 use weir_core::proto::discovery::{DeltaDiscoveryResponse, Resource};
 use weir_core::proto::{Any, Response};
 use weir_core::protocol::moment::Moment;
@@ -18,7 +18,7 @@ use weir_core::protocol::options::ProtocolOptions;
 use weir_core::protocol::session::Variant;
 use weir_core::protocol::sources::{Plan, Sources};
 use weir_core::protocol::upstream::{ReceivedResponse, ResponseMessage};
-use weir_core::protocol::view::{InterestChange, Selector, SessionId, View};
+use weir_core::protocol::view::{SessionId, View};
 use weir_core::xds::{BodyStore, TypeTable};
 
 struct Counting;
@@ -97,12 +97,8 @@ fn with_sessions(count: usize) -> (Bench, Vec<SessionId>) {
 fn one_change(resources: usize) -> u64 {
     let (mut bench, watcher) = with_resources(resources);
     let changed = name(resources / 2);
-    let resource = bench.resource(CDS, &changed, "two");
-    let kind = bench.kind(CDS);
     allocations(|| {
-        let class = weir_core::protocol::view::Class::Wildcard;
-        let (key, kind) = (changed.as_str().into(), kind);
-        bench.apply(vec![weir_core::protocol::view::Update::Upsert { kind, class, key, resource }]);
+        bench.gives(CDS, Set::All, &[(&changed, "two")]);
         let reply = bench.poll(watcher).unwrap();
         assert_eq!(reply.resources.len(), 1);
         assert!(bench.poll(watcher).is_none());
@@ -121,11 +117,9 @@ fn one_change_touches_a_bounded_number_of_entries_however_many_there_are() {
 fn a_removal_that_waits_until_nothing_refers_to_it_costs_what_it_touches() {
     let cost = |count| {
         let (mut bench, watcher) = resources_in(Bench::with(ProtocolOptions::default()), count);
-        let (kind, key) = (bench.kind(CDS), name(count / 2));
-        let class = weir_core::protocol::view::Class::Wildcard;
+        let key = name(count / 2);
         allocations(|| {
-            let (key, word) = (key.as_str().into(), weir_core::protocol::view::Evidence::Reported);
-            bench.apply(vec![weir_core::protocol::view::Update::Absent { kind, class, key, evidence: word }]);
+            bench.removes(CDS, Set::All, &[key]);
             bench.later(50);
             assert_eq!(bench.poll(watcher).unwrap().removed.len(), 1);
         })
@@ -163,13 +157,10 @@ fn routes_that_keep_changing_leave_nothing_behind() {
 fn one_change_costs_what_its_interested_sessions_cost() {
     let cost = |count| {
         let (mut bench, ids) = with_sessions(count);
-        let resource = bench.resource(EDS, "shared", "two");
-        let kind = bench.kind(EDS);
+        bench.publishes = false;
         let mut woken = 0;
         let cost = allocations(|| {
-            let class = weir_core::protocol::view::Class::Named;
-            let update = weir_core::protocol::view::Update::Upsert { kind, class, key: "shared".into(), resource };
-            bench.view.apply(vec![update], bench.now);
+            bench.gives(EDS, Set::Names, &[("shared", "two")]);
             woken = bench.publish();
             assert!(bench.poll(ids[count - 1]).is_some());
         });
@@ -198,14 +189,9 @@ fn a_session_of_everything_keeps_nothing_of_it() {
 #[test]
 fn an_idle_session_does_nothing() {
     let (mut bench, ids) = with_sessions(100);
+    bench.publishes = false;
     for round in 0..50 {
-        let resource = bench.resource(EDS, "shared", &round.to_string());
-        let kind = bench.kind(EDS);
-        let class = weir_core::protocol::view::Class::Named;
-        bench.view.apply(
-            vec![weir_core::protocol::view::Update::Upsert { kind, class, key: "shared".into(), resource }],
-            bench.now,
-        );
+        bench.gives(EDS, Set::Names, &[("shared", &round.to_string())]);
         let wakes = bench.view.publish();
         assert!(wakes.0.keys().eq([&ids[99]]), "only who wants it is woken");
     }
@@ -309,17 +295,16 @@ fn made_up_types(rounds: usize, in_reach: bool) -> (i64, u64) {
         now
     };
     let keeper = SessionId(0);
-    let kept = InterestChange { kind: table.resolve(CDS), selector: Selector::Wildcard, on: true };
+    let kept = interest(&table, CDS, "*", true);
     unit.change_interest(keeper, kept, Moment::START);
     settle(&mut unit, &mut sources, 1);
     for round in 0..rounds {
         let now = settle(&mut unit, &mut sources, 1);
         for on in [true, false] {
             for number in 0..ProtocolOptions::default().session.types {
-                let kind = table.resolve(&format!("type.googleapis.com/made.up.T{round:06}x{number:02}"));
-                for wanted in [Selector::Wildcard, Selector::Name("a".into())] {
-                    let change = InterestChange { kind: kind.clone(), selector: wanted, on };
-                    unit.change_interest(SessionId(1), change, now);
+                let url = format!("type.googleapis.com/made.up.T{round:06}x{number:02}");
+                for wanted in ["*", "a"] {
+                    unit.change_interest(SessionId(1), interest(&table, &url, wanted, on), now);
                 }
             }
             settle(&mut unit, &mut sources, 1);
@@ -328,7 +313,7 @@ fn made_up_types(rounds: usize, in_reach: bool) -> (i64, u64) {
         settle(&mut unit, &mut sources, 60);
     }
     let bytes = live_bytes();
-    let change = InterestChange { kind: table.resolve(EDS), selector: Selector::Wildcard, on: true };
+    let change = interest(&table, EDS, "*", true);
     let cost = allocations(|| {
         unit.change_interest(keeper, change, Moment::START);
         settle(&mut unit, &mut sources, 1);
@@ -358,14 +343,9 @@ fn bytes_of_a_name(url: &str, wanted: &str, count: usize, versions: usize) -> (i
         let mut unit = View::new(table.clone(), Arc::default());
         let plan = Plan::single(Variant::Delta, Default::default());
         let mut sources = Sources::new(plan.into(), Bytes::from_static(b"node"), table.clone(), Arc::default());
-        let kind = table.resolve(url);
-        let all = match wanted {
-            "*" => vec![Selector::Wildcard],
-            _ => names.iter().map(|name| Selector::Name(name.as_str().into())).collect(),
-        };
+        let all = if wanted == "*" { vec![wanted] } else { names.iter().map(String::as_str).collect() };
         for wanted in all {
-            let change = InterestChange { kind: kind.clone(), selector: wanted, on: true };
-            unit.change_interest(SessionId(0), change, Moment::START);
+            unit.change_interest(SessionId(0), interest(&table, url, wanted, true), Moment::START);
         }
         let before = live_bytes();
         unit.take_upstream_changes().into_iter().for_each(|change| sources.want(change, &unit, Moment::START));
